@@ -1,0 +1,3 @@
+"""Language models that write by editing."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,170 @@
+"""The action alphabet: one table of id, name, operands and effect, placed behind V text tokens.
+
+    0 .. V-1     INSERT token            V+4+2i  MOVE +2^i   (i = 0..9)
+    V            CURSOR, never emitted   V+5+2i  MOVE -2^i
+    V+1          START, position 0       V+24    REPLACE     V+25  SWAP
+    V+2          DELETE                  V+26..  CUT 2, 4, 8
+    V+3          STOP                    V+29..  COPY 2, 4, 8
+                                         V+32    PASTE       V+33  spare
+
+These are the ids of the published checkpoints (V = 50,257), whose ten reserved ids hold REPLACE and
+what follows. The tokenizer's end-of-text token pads batches and is never inserted.
+
+>>> Alphabet(num_text=257, pad=256).name(257 + 4)
+'MOVE +1'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from reviser.errors import ConfigError
+
+MAX_MOVE_EXPONENT = 9
+MAX_MOVE = 1 << MAX_MOVE_EXPONENT
+SPAN_SIZES = (2, 4, 8)
+NUM_SPECIAL = 34
+
+# Offsets behind V; the kernels use the same constants.
+CURSOR, START, DELETE, STOP, MOVES, REPLACE, SWAP, CUT, COPY, PASTE, SPARE = 0, 1, 2, 3, 4, 24, 25, 26, 29, 32, 33
+
+OPERATORS = ("move", "delete", "replace", "swap", "cut", "copy", "paste")
+"""What a model may be allowed beside INSERT and STOP, which are always allowed."""
+
+INSERT_MOVE = frozenset({"move"})
+"""The paper's primary action set: INSERT, MOVE, STOP."""
+
+_OPERATOR_OF_OFFSET = {DELETE: "delete", REPLACE: "replace", SWAP: "swap", PASTE: "paste"}
+_OPERATOR_OF_OFFSET |= {offset: "move" for offset in range(MOVES, REPLACE)}
+_OPERATOR_OF_OFFSET |= {CUT + i: "cut" for i in range(3)} | {COPY + i: "copy" for i in range(3)}
+
+EFFECTS = {
+    "INSERT x": "put x left of the cursor",
+    "MOVE d": "move the cursor d tokens, d a power of two up to 512 either way",
+    "STOP": "end; the canvas is the output",
+    "DELETE": "remove the token left of the cursor",
+    "REPLACE, INSERT x": "put x in place of the token left of the cursor",
+    "SWAP": "exchange the two tokens left of the cursor",
+    "CUT k": "remove the k tokens left of the cursor into the clipboard, k = 2, 4, 8",
+    "COPY k": "read the k tokens left of the cursor into the clipboard",
+    "PASTE": "insert the clipboard at the cursor, which ends after it",
+}
+
+
+def check_operators(names: Iterable[str]) -> frozenset[str]:
+    """The names as a set; an unknown one is an error that lists those that exist."""
+    chosen = frozenset(names)
+    unknown = sorted(chosen - set(OPERATORS))
+    if unknown:
+        raise ConfigError(f"unknown operator {unknown[0]!r}; operators are {', '.join(OPERATORS)}")
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Alphabet:
+    """Ids of all actions for a tokenizer with `num_text` tokens, `pad` among them."""
+
+    num_text: int
+    pad: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.pad < self.num_text:
+            raise ConfigError(f"pad id {self.pad} is not one of the {self.num_text} text tokens")
+
+    @property
+    def size(self) -> int:
+        return self.num_text + NUM_SPECIAL
+
+    @property
+    def none(self) -> int:
+        """The id that stands for "no token there" in a cursor window; it is CURSOR's."""
+        return self.num_text + CURSOR
+
+    @property
+    def start(self) -> int:
+        return self.num_text + START
+
+    @property
+    def delete(self) -> int:
+        return self.num_text + DELETE
+
+    @property
+    def stop(self) -> int:
+        return self.num_text + STOP
+
+    @property
+    def replace(self) -> int:
+        return self.num_text + REPLACE
+
+    @property
+    def swap(self) -> int:
+        return self.num_text + SWAP
+
+    @property
+    def paste(self) -> int:
+        return self.num_text + PASTE
+
+    def cut(self, size: int) -> int:
+        return self.num_text + CUT + _span_index(size)
+
+    def copy(self, size: int) -> int:
+        return self.num_text + COPY + _span_index(size)
+
+    def move(self, distance: int) -> int:
+        """The id of one MOVE; its distance is a power of two up to 512, either way."""
+        length = abs(distance)
+        if length == 0 or length & (length - 1) or length > MAX_MOVE:
+            raise ConfigError(f"no action moves by {distance}; moves are powers of two up to {MAX_MOVE}, either way")
+        return self.num_text + MOVES + 2 * (length.bit_length() - 1) + (distance < 0)
+
+    def spell(self, distance: int) -> tuple[int, ...]:
+        """A move by any distance as single MOVEs, largest first: +7 is +4 +2 +1."""
+        sign, left, moves = (1 if distance > 0 else -1), abs(distance), []
+        while left:
+            step = min(1 << (left.bit_length() - 1), MAX_MOVE)
+            moves.append(self.move(sign * step))
+            left -= step
+        return tuple(moves)
+
+    def is_insert(self, action: int) -> bool:
+        return 0 <= action < self.num_text and action != self.pad
+
+    def is_move(self, action: int) -> bool:
+        return MOVES <= action - self.num_text < REPLACE
+
+    def distance(self, action: int) -> int:
+        """How far a MOVE goes; 0 for any other action."""
+        if not self.is_move(action):
+            return 0
+        exponent, is_back = divmod(action - self.num_text - MOVES, 2)
+        return -(1 << exponent) if is_back else 1 << exponent
+
+    def span(self, action: int) -> int:
+        """How many tokens left of the cursor an action reads, removes or changes."""
+        offset = action - self.num_text
+        if CUT <= offset < PASTE:
+            return SPAN_SIZES[(offset - CUT) % 3]
+        return {DELETE: 1, REPLACE: 1, SWAP: 2}.get(offset, 0)
+
+    def operator(self, action: int) -> str | None:
+        """The operator an action belongs to; None for INSERT, STOP and what is never emitted."""
+        return _OPERATOR_OF_OFFSET.get(action - self.num_text)
+
+    def name(self, action: int) -> str:
+        """`INSERT 17`, `MOVE -4`, `CUT 2`, ...; any integer has a name."""
+        offset = action - self.num_text
+        if offset < 0 or offset >= NUM_SPECIAL:
+            return f"INSERT {action}" if self.is_insert(action) else f"unknown action {action}"
+        if self.is_move(action):
+            return f"MOVE {self.distance(action):+d}"
+        if CUT <= offset < PASTE:
+            return f"{'CUT' if offset < COPY else 'COPY'} {self.span(action)}"
+        names = {CURSOR: "CURSOR", START: "START", DELETE: "DELETE", STOP: "STOP"}
+        return (names | {REPLACE: "REPLACE", SWAP: "SWAP", PASTE: "PASTE", SPARE: "SPARE"})[offset]
+
+
+def _span_index(size: int) -> int:
+    if size not in SPAN_SIZES:
+        raise ConfigError(f"no action cuts or copies {size} tokens; sizes are {', '.join(map(str, SPAN_SIZES))}")
+    return SPAN_SIZES.index(size)

@@ -1,0 +1,310 @@
+"""Settings as frozen dataclasses: plain values in, one checked config out.
+
+A config is a tree of frozen dataclasses and the only list of settings there is. A recipe is a function
+that returns a whole config; `override` changes single values by their dotted names, and refuses others.
+
+>>> base = ModelConfig(num_text=257, pad=256, num_layers=2, width=64, num_heads=2, ff_width=256, context=128)
+>>> override(base, ["width=128", "canvas.kind=window"]).canvas.kind
+'window'
+>>> override(base, ["widht=128"])
+Traceback (most recent call last):
+reviser.errors.ConfigError: no setting widht; did you mean width?
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import types
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from reviser.actions import Alphabet, check_operators
+from reviser.errors import ConfigError
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class CanvasConfig:
+    """How the model sees the canvas; `none` leaves it the history of actions alone, as in the paper."""
+
+    kind: Literal["none", "window", "pool", "cross", "cross-window"] = "none"
+    window: int = 4
+    """Tokens on each side of the cursor (window, cross-window)."""
+    slot_width: int = 64
+    """Width of one token's embedding in the window (window, cross-window)."""
+    projection: bool = False
+    """Whether the pooled canvas passes the matrix W_m (pool)."""
+    layers: int = 0
+    """How many of the last layers look at the canvas; 0 is every layer (cross, cross-window)."""
+    gate: Literal["none", "scalar", "mlp"] = "none"
+    """What scales the update of each such layer (cross, cross-window)."""
+
+    def __post_init__(self) -> None:
+        _at_least("canvas.window", self.window, 1)
+        _at_least("canvas.slot_width", self.slot_width, 1)
+        _at_least("canvas.layers", self.layers, 0)
+
+    @property
+    def has_windows(self) -> bool:
+        return self.kind in ("window", "cross-window")
+
+    @property
+    def has_rows(self) -> bool:
+        return self.kind in ("pool", "cross")
+
+    @property
+    def has_cross(self) -> bool:
+        return self.kind in ("cross", "cross-window")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The Transformer: its alphabet, its shape and what it is shown.
+
+    `norm="layer", qk_norm=False, activation="gelu"` is the architecture of the published checkpoints.
+    """
+
+    num_text: int
+    pad: int
+    num_layers: int
+    width: int
+    num_heads: int
+    ff_width: int
+    context: int
+    """Positions of the history, START included."""
+    max_length: int = 512
+    """Tokens that the canvas may hold."""
+    norm: Literal["layer", "rms"] = "rms"
+    """`layer` comes with biases in norms and MLP, `rms` without any."""
+    qk_norm: bool = True
+    activation: Literal["gelu", "relu2", "swiglu"] = "relu2"
+    positions: Literal["rope", "absolute"] = "rope"
+    rope_theta: float = 10000.0
+    tied: bool = True
+    """Whether the output head is the action embedding."""
+    dropout: float = 0.0
+    operators: tuple[str, ...] = ("move",)
+    canvas: CanvasConfig = field(default_factory=CanvasConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("num_layers", "width", "num_heads", "ff_width", "max_length"):
+            _at_least(name, getattr(self, name), 1)
+        _at_least("context", self.context, 2)
+        _at_least("rope_theta", self.rope_theta, 1)
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout is {self.dropout}; it must be at least 0 and below 1")
+        self._check_heads()
+        if self.canvas.layers > self.num_layers:
+            raise ConfigError(
+                f"canvas.layers is {self.canvas.layers}, but the model has {self.num_layers} layers"
+            )
+        check_operators(self.operators)
+        Alphabet(self.num_text, self.pad)
+
+    def _check_heads(self) -> None:
+        if self.width % self.num_heads:
+            raise ConfigError(f"width {self.width} does not divide into {self.num_heads} heads (num_heads)")
+        if self.positions == "rope" and self.head_width % 2:
+            raise ConfigError(
+                f"heads are {self.head_width} wide; rotary positions need an even width/num_heads"
+            )
+
+    @property
+    def alphabet(self) -> Alphabet:
+        return Alphabet(self.num_text, self.pad)
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.num_heads
+
+
+def _at_least(name: str, value: float, least: int) -> None:
+    if value < least:
+        raise ConfigError(f"{name} is {value}; it must be at least {least}")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config as plain JSON values; tuples become lists."""
+    return {f.name: _plain(getattr(config, f.name)) for f in fields(config)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return to_dict(value)
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def from_dict(cls: type[Config], values: dict[str, Any], prefix: str = "") -> Config:
+    """The config of that class; what is not given keeps its default, what does not exist is an error."""
+    hints = _hints(cast(type, cls))
+    for name in values:
+        if name not in hints:
+            raise _no_setting(prefix + name, [prefix + known for known in hints])
+    for f in fields(cast(Any, cls)):
+        if f.name not in values and f.default is MISSING and f.default_factory is MISSING:
+            raise ConfigError(f"setting {prefix}{f.name} is missing")
+    return cls(**{name: _checked(value, hints[name], prefix + name) for name, value in values.items()})
+
+
+def override(config: Config, assignments: Iterable[str]) -> Config:
+    """The config with `name=value` applied, all at once; names are dotted, values follow the field's type."""
+    values = to_dict(config)
+    for assignment in assignments:
+        path, is_given, text = assignment.partition("=")
+        if not is_given:
+            raise ConfigError(f"{assignment!r} is no setting; write name=value")
+        kind = _kind_of(type(config), path.strip())
+        *groups, name = path.strip().split(".")
+        place = values
+        for group in groups:
+            place = place[group]
+        place[name] = _parse(text.strip(), kind, path.strip())
+    return from_dict(type(config), values)
+
+
+def dump(config: Any, path: str | os.PathLike[str]) -> None:
+    """Write the config as JSON, whole or not at all."""
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_text(json.dumps(to_dict(config), indent=2) + "\n", encoding="utf-8")
+        os.replace(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def load(cls: type[Config], path: str | os.PathLike[str]) -> Config:
+    """Read a config that `dump` wrote."""
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"the config {path} is not valid JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"the config {path} must be a JSON object of settings")
+    return from_dict(cls, values)
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    return {f.name: hints[f.name] for f in fields(cls)}
+
+
+def _leaves(cls: type, prefix: str = "") -> Iterator[str]:
+    for name, kind in _hints(cls).items():
+        if is_dataclass(kind):
+            yield from _leaves(cast(type, kind), f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def _kind_of(cls: type, path: str) -> Any:
+    """The type of one setting, by its dotted name."""
+    kind: Any = cls
+    for name in path.split("."):
+        if not is_dataclass(kind) or name not in _hints(cast(type, kind)):
+            raise _no_setting(path, list(_leaves(cls)))
+        kind = _hints(cast(type, kind))[name]
+    if is_dataclass(kind):
+        raise ConfigError(
+            f"{path} is a group of settings; set one of {', '.join(_leaves(cast(type, kind), path + '.'))}"
+        )
+    return kind
+
+
+def _no_setting(path: str, known: Sequence[str]) -> ConfigError:
+    names = [other.rpartition(".")[2] for other in known]
+    alike = difflib.get_close_matches(path.rpartition(".")[2], names, n=1)
+    near = difflib.get_close_matches(path, known, n=1) or [known[names.index(name)] for name in alike]
+    if near:
+        return ConfigError(f"no setting {path}; did you mean {near[0]}?")
+    return ConfigError(f"no setting {path}; settings are {', '.join(known)}")
+
+
+def _optional(kind: Any) -> Any:
+    """X of `X | None`; None where the type is no such union."""
+    if get_origin(kind) not in (Union, types.UnionType):
+        return None
+    inner = [arg for arg in get_args(kind) if arg is not type(None)]
+    return inner[0] if len(inner) == 1 else None
+
+
+def _items(kind: Any, count: int, path: str) -> tuple[Any, ...]:
+    """The types of a tuple's items, `count` of which are given."""
+    args = get_args(kind)
+    if len(args) == 2 and args[1] is Ellipsis:
+        return (args[0],) * count
+    if len(args) != count:
+        raise ConfigError(f"{path} needs {len(args)} values, not {count}")
+    return args
+
+
+def _wanted(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(map(str, get_args(kind)))}"
+    if _optional(kind) is not None:
+        return f"{_wanted(_optional(kind))}, or none"
+    if get_origin(kind) is tuple:
+        return "a list"
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return names.get(kind, "a group of settings")
+
+
+def _wrong(path: str, value: Any, kind: Any) -> ConfigError:
+    return ConfigError(f"{path} is {value!r}; it must be {_wanted(kind)}")
+
+
+def _checked(value: Any, kind: Any, path: str) -> Any:
+    """A value out of JSON as the field's type."""
+    if _optional(kind) is not None:
+        return None if value is None else _checked(value, _optional(kind), path)
+    if is_dataclass(kind) and isinstance(value, dict):
+        return from_dict(cast(type, kind), value, path + ".")
+    if get_origin(kind) is tuple and isinstance(value, list | tuple):
+        kinds = _items(kind, len(value), path)
+        return tuple(_checked(item, of, path) for item, of in zip(value, kinds, strict=True))
+    if get_origin(kind) is Literal and value in get_args(kind):
+        return value
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if kind in (int, bool, str) and type(value) is kind:
+        return value
+    raise _wrong(path, value, kind)
+
+
+def _parse(text: str, kind: Any, path: str) -> Any:
+    """A value from the command line as plain JSON of the field's type."""
+    if _optional(kind) is not None:
+        return None if text.lower() == "none" else _parse(text, _optional(kind), path)
+    if get_origin(kind) is tuple:
+        parts = [part.strip() for part in text.split(",")] if text else []
+        return [
+            _parse(part, of, path) for part, of in zip(parts, _items(kind, len(parts), path), strict=True)
+        ]
+    if get_origin(kind) is Literal:
+        found = [choice for choice in get_args(kind) if str(choice) == text]
+        value = found[0] if found else None
+    elif kind is bool:
+        value = {"true": True, "false": False}.get(text.lower())
+    elif kind in (int, float):
+        value = _number(text, kind)
+    else:
+        value = text
+    if value is None:
+        raise _wrong(path, text, kind)
+    return value
+
+
+def _number(text: str, kind: type[int] | type[float]) -> int | float | None:
+    try:
+        return kind(text)
+    except ValueError:
+        return None

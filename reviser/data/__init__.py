@@ -1,0 +1,1 @@
+"""Text files to token shards (`sources`, `corpus`, `writer`, `shards`), token shards to batches (`batches`)."""

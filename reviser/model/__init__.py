@@ -1,0 +1,12 @@
+"""Actions and canvases in, scores of the next action out.
+
+| what | where |
+|---|---|
+| the Transformer, parallel and step by step | `transformer.Transformer`, `cache.Cache` |
+| packed rows and the attention kernels | `attention.Layout`, `attention.attend` |
+| what it sees of the canvas | `conditioning.CanvasInput` |
+| negative log-likelihood over valid actions | `loss` |
+| parameters and floating-point operations | `size` |
+| model folders | `checkpoint.save_pretrained`, `checkpoint.from_pretrained` |
+| the published checkpoints | `author.import_checkpoint` |
+"""

@@ -1,0 +1,77 @@
+"""Keys and values of the steps so far, in tensors that never move: decoding reads them, not the history.
+
+    lengths   3 1 2          row 0 has three steps, row 1 one, row 2 two
+    slots     k k k . . .    each row fills its own slots from the left
+              k . . . . .    a new step is written at lengths[row] and sees the slots up to itself
+              k k . . . .
+
+Everything is written in place, so that a CUDA graph over `Transformer.step` stays right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from reviser.config import ModelConfig
+
+
+@dataclass(frozen=True, eq=False)
+class Cache:
+    """Slots for `context` steps of every row, and one more that takes what is not real."""
+
+    keys: Tensor
+    """[L, B, H, context + 1, D], rotated."""
+    values: Tensor
+    lengths: Tensor
+    """[B] int64: steps of each row."""
+
+    @classmethod
+    def empty(
+        cls,
+        config: ModelConfig,
+        num_rows: int,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        context: int | None = None,
+    ) -> Cache:
+        """No steps yet; a smaller `context` than the model's saves memory."""
+        places = (context or config.context) + 1
+        shape = (config.num_layers, num_rows, config.num_heads, places, config.head_width)
+        keys, values = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
+        return cls(keys, values, torch.zeros(num_rows, device=device, dtype=torch.int64))
+
+    @property
+    def context(self) -> int:
+        return self.keys.shape[3] - 1
+
+    def reset(self) -> None:
+        """Forget all rows; what the slots hold is overwritten before it is seen."""
+        self.lengths.zero_()
+
+    def places(self, num_steps: int, counts: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Positions [B, S] of the next steps, and the slots they are written to."""
+        offsets = torch.arange(num_steps, device=self.lengths.device)
+        positions = self.lengths[:, None] + offsets
+        slots = positions.clamp(max=self.context)
+        if counts is not None:
+            slots = slots.where(offsets < counts[:, None], self.context)
+        return positions, slots
+
+    def bias(self, positions: Tensor, span: int) -> Tensor:
+        """[B, 1, S, span]: 0 where a step sees a slot, -inf elsewhere."""
+        is_later = torch.arange(span, device=positions.device) > positions[:, None, :, None]
+        return torch.zeros_like(is_later, dtype=self.keys.dtype).masked_fill(is_later, -torch.inf)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, layer: int, slots: Tensor, bias: Tensor) -> Tensor:
+        """Write k and v [B, S, H, D] to their slots, then attend to as many slots as the bias covers."""
+        keys, values, span = self.keys[layer], self.values[layer], bias.shape[-1]
+        rows = torch.arange(len(q), device=q.device)[:, None]
+        keys[rows, :, slots] = k.to(keys.dtype)
+        values[rows, :, slots] = v.to(values.dtype)
+        query = q.transpose(1, 2).to(keys.dtype)
+        out = F.scaled_dot_product_attention(query, keys[:, :, :span], values[:, :, :span], attn_mask=bias)
+        return out.transpose(1, 2).to(q.dtype)

@@ -1,0 +1,180 @@
+"""Negative log-likelihood over the valid actions: hidden states and labels in, nats and gradients out.
+
+    labels  [B, T] int64   the next action; negative where there is nothing to learn
+    valid   [B, T] int64   bit j: action V + j is valid; bit 34: inserting is; None: no mask at all
+    weights [B, T] float   how much a position counts; None: 1
+
+p(action | history) is the softmax over valid actions alone; with a mask, padding is never one of them.
+`reference_nats` says what is computed. `loss` computes it and its gradients chunk by chunk in the forward
+pass, so that no logits are kept and nothing is computed twice; `nats` is the same without gradients.
+
+>>> hidden, weight = torch.zeros(1, 2, 4), torch.ones(38, 4)
+>>> total, count = loss(hidden, weight, torch.tensor([[2, -1]]), None, Alphabet(num_text=4, pad=3))
+>>> round(total.item(), 4), count.item()  # log 38
+(3.6376, 1.0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reviser.actions import NUM_SPECIAL, Alphabet
+
+INSERT_BIT = NUM_SPECIAL
+"""The bit of `valid` behind those of the special actions: whether any token may be inserted."""
+
+EVERYTHING = (1 << (INSERT_BIT + 1)) - 1
+CHUNK = 8192
+
+Score = Callable[[Tensor, Tensor, Tensor, Tensor, int], tuple[Tensor, Tensor]]
+
+
+def allowed(valid: Tensor, alphabet: Alphabet) -> Tensor:
+    """[..] masks to [.., V + 34] bool: which actions are valid."""
+    actions = torch.arange(alphabet.size, device=valid.device)
+    bits = torch.where(actions < alphabet.num_text, INSERT_BIT, actions - alphabet.num_text)
+    return ((valid[..., None] >> bits) & 1).bool() & (actions != alphabet.pad)
+
+
+def reference_nats(
+    hidden: Tensor, weight: Tensor, labels: Tensor, valid: Tensor | None, alphabet: Alphabet
+) -> Tensor:
+    """[B, T] nats of each label, 0 where there is none; plain, differentiable, with all logits at once."""
+    logits = (hidden @ weight[: alphabet.size].T).float()
+    if valid is not None:
+        logits = logits.masked_fill(~allowed(valid, alphabet) & (labels >= 0)[..., None], -torch.inf)
+    picked = logits.log_softmax(dim=-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    return -picked.where(labels >= 0, 0.0)
+
+
+def loss(
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    valid: Tensor | None,
+    alphabet: Alphabet,
+    weights: Tensor | None = None,
+    chunk: int = CHUNK,
+    fuse: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The weighted sum of nats, and the sum of the weights of all labels: divide sums, never means.
+
+    `weight` [rows, d] may have more rows than the alphabet. Under autocast the products are in its dtype, the
+    softmax and the sum of the weight's gradient in float32. `fuse` compiles the softmax into one kernel.
+    """
+    weights = torch.ones_like(labels, dtype=torch.float32) if weights is None else weights.float()
+    weights = weights.where(labels >= 0, 0.0)
+    score = _fused() if fuse else score_chunk
+    run: Callable[..., Tensor] = _ChunkedLoss.apply
+    total = run(hidden, weight, labels, valid, weights, alphabet, chunk, score)
+    return total, weights.sum()
+
+
+@torch.no_grad()
+def nats(
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    valid: Tensor | None,
+    alphabet: Alphabet,
+    chunk: int = CHUNK,
+) -> Tensor:
+    """[B, T] float32 nats of each label, 0 where there is none."""
+    out = torch.zeros(labels.numel(), device=hidden.device)
+    for part, logits, can_insert in _logits(hidden, weight, labels, valid, alphabet, chunk):
+        chosen = labels.flatten()[part]
+        logits = _without_inserts(logits, can_insert, alphabet.num_text)
+        picked = logits.gather(1, chosen.clamp(min=0)[:, None])[:, 0]
+        out[part] = (logits.logsumexp(dim=-1) - picked).where(chosen >= 0, 0.0)
+    return out.view_as(labels)
+
+
+def score_chunk(
+    logits: Tensor, labels: Tensor, can_insert: Tensor, weights: Tensor, num_text: int
+) -> tuple[Tensor, Tensor]:
+    """Nats [C], and weights * (softmax - label) [C, rows] in the logits' dtype: one kernel when compiled."""
+    scores = _without_inserts(logits, can_insert, num_text)
+    normaliser = scores.logsumexp(dim=-1, keepdim=True)
+    picked = scores.gather(1, labels.clamp(min=0)[:, None])
+    is_label = torch.arange(logits.shape[1], device=logits.device) == labels[:, None]
+    gradient = ((scores - normaliser).exp() - is_label.float()) * weights[:, None]
+    return (normaliser - picked)[:, 0].where(labels >= 0, 0.0), gradient.to(logits.dtype)
+
+
+class _ChunkedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        labels: Tensor,
+        valid: Tensor | None,
+        weights: Tensor,
+        alphabet: Alphabet,
+        chunk: int,
+        score: Score,
+    ) -> Tensor:
+        flat, matrix = _operands(hidden, weight)
+        total = torch.zeros((), device=hidden.device)
+        for_hidden = torch.empty_like(flat)
+        for_weight = torch.zeros_like(weight, dtype=torch.float32)
+        for part, logits, can_insert in _logits(hidden, weight, labels, valid, alphabet, chunk):
+            shares = weights.flatten()[part]
+            values, gradient = score(logits, labels.flatten()[part], can_insert, shares, alphabet.num_text)
+            total += (values * shares).sum()
+            with torch.autocast(hidden.device.type, enabled=False):
+                torch.mm(gradient, matrix, out=for_hidden[part])
+                for_weight += gradient.T @ flat[part]
+        ctx.save_for_backward(for_hidden.view_as(hidden), for_weight)
+        ctx.dtypes = hidden.dtype, weight.dtype
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        for_hidden, for_weight = ctx.saved_tensors
+        of_hidden, of_weight = ctx.dtypes
+        grads = (for_hidden * gradient).to(of_hidden), (for_weight * gradient).to(of_weight)
+        return *grads, None, None, None, None, None, None
+
+
+def _operands(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Flattened hidden states and the matrix, both in the dtype of matrix products."""
+    device = hidden.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    return hidden.detach().flatten(0, -2).to(dtype), weight.detach().to(dtype)
+
+
+def _logits(
+    hidden: Tensor, weight: Tensor, labels: Tensor, valid: Tensor | None, alphabet: Alphabet, chunk: int
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Chunk by chunk: its places, its logits without invalid specials and padding, and who may insert."""
+    flat, matrix = _operands(hidden, weight)
+    masks = torch.full_like(labels, EVERYTHING) if valid is None else valid.where(labels >= 0, EVERYTHING)
+    bits = torch.arange(NUM_SPECIAL, device=hidden.device)
+    for start in range(0, len(flat), chunk):
+        part = slice(start, start + chunk)
+        mask = masks.flatten()[part]
+        with torch.autocast(hidden.device.type, enabled=False):
+            logits = flat[part] @ matrix.T
+        # Few columns, done here: in the fused kernel every column would pay for the shifts.
+        logits[:, alphabet.size :] = -torch.inf
+        if valid is not None:
+            logits[:, alphabet.pad] = -torch.inf
+            is_off = (mask[:, None] >> bits) & 1 == 0
+            logits[:, alphabet.num_text : alphabet.size].masked_fill_(is_off, -torch.inf)
+        yield part, logits, (mask >> INSERT_BIT).bool()
+
+
+def _without_inserts(logits: Tensor, can_insert: Tensor, num_text: int) -> Tensor:
+    is_text = torch.arange(logits.shape[1], device=logits.device) < num_text
+    return logits.float().masked_fill(is_text & ~can_insert[:, None], -torch.inf)
+
+
+@cache
+def _fused() -> Score:
+    return torch.compile(score_chunk, dynamic=False)

@@ -1,0 +1,124 @@
+"""The quick way to draw: orders as numbers for the kernels, and the same trajectories as the reference.
+
+>>> from reviser.actions import Alphabet; from reviser.canvas import Rules
+>>> from reviser.trajectory.orders import Runs
+>>> seed = Seed.continuation([7], Rules(Alphabet(num_text=257, pad=256)))
+>>> fast = draw(Runs(), seed, [7, 8, 9, 10], Random.of(3))
+>>> fast.actions == Runs().draw(seed, [7, 8, 9, 10], Random.of(3)).actions
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reviser.canvas import Rules
+from reviser.errors import ConfigError
+from reviser.trajectory import kernels
+from reviser.trajectory.orders import LeftToRight, Mixture, Order, RandomWalk, Runs, check_blank
+from reviser.trajectory.record import Seed, Trajectory
+from reviser.trajectory.rng import Random, threshold
+from reviser.trajectory.scramble import NEEDS, Scramble
+
+_STARTS = {"uniform": kernels.UNIFORM, "front": kernels.FRONT, "end": kernels.END}
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """An order as the kernels read it."""
+
+    order: npt.NDArray[np.int64]  # kind, start, threshold, noise threshold, noise from document, moves, budget
+    logs: npt.NDArray[np.float64]
+
+
+def encode_order(order: Order) -> Code:
+    """The numbers of an order that has a kernel."""
+    match order:
+        case RandomWalk():
+            numbers = [kernels.RANDOM_WALK, _STARTS[order.start], threshold(order.delete), threshold(order.noise)]
+            most, budget, chances = order.max_move.bit_length(), order.budget, (order.delete, 1 - order.delete)
+        case Runs():
+            numbers = [kernels.RUNS, _STARTS[order.start], threshold(order.jump), threshold(order.noise)]
+            most, budget, chances = 0, None, (order.jump, 1 - order.jump)
+        case Scramble():
+            numbers = [kernels.SCRAMBLE, _STARTS[order.start], threshold(order.jump), threshold(order.edit)]
+            most, budget, chances = 0, None, (order.jump, 1 - order.jump)
+        case LeftToRight():
+            numbers, most, budget, chances = [kernels.LEFT_TO_RIGHT, 0, 0, 0], 0, None, (1.0, 1.0)
+        case _:
+            raise ConfigError(f"{type(order).__name__} has no kernel; draw it with its own draw method")
+    numbers += [int(getattr(order, "noise_from", "") == "document"), most, -1 if budget is None else budget]
+    logs = [math.log(p) if p > 0 else -math.inf for p in chances]
+    return Code(np.array(numbers, np.int64), np.array(logs, np.float64))
+
+
+def encode_ids(rules: Rules) -> npt.NDArray[np.int64]:
+    """V, pad and the kinds of edits whose operators are enabled."""
+    kinds = sum(1 << i for i, needs in enumerate(NEEDS) if needs <= rules.operators)
+    return np.array([rules.alphabet.num_text, rules.alphabet.pad, kinds], np.int64)
+
+
+def draw(order: Order, seed: Seed, target: Sequence[int], rng: Random) -> Trajectory:
+    """What `order.draw` draws, by the kernel."""
+    if isinstance(order, Mixture):
+        drawn = draw(order.pick(rng), seed, target, rng)
+        log_q = order.log_q(drawn) if order.has_likelihood else None
+        return Trajectory(seed, drawn.actions, drawn.has_loss, log_q)
+    code, middle = encode_order(order), np.array(check_blank(order, seed, target), np.int32)
+    room = seed.rules.max_length - seed.rules.prefix - seed.rules.suffix
+    cells, state = np.empty(max(room, len(middle)), np.int32), np.empty(1, np.uint64)
+    capacity = 4 * len(middle) + 64
+    while True:
+        row, loss, state[0] = np.empty(capacity, np.int32), np.empty(capacity, np.uint8), rng.state
+        begin, log_q = kernels.draw_one(
+            code.order, code.logs, middle, room, encode_ids(seed.rules), state, cells, row, loss
+        )
+        if begin != kernels.TOO_LONG:
+            break
+        capacity *= 2
+    if begin == kernels.NO_DRAW:
+        raise ConfigError(f"no draw of {len(middle)} tokens kept to its budget; raise the budget")
+    rng.state = int(state[0])
+    actions, has_loss = row[begin:].tolist(), loss[begin:].astype(bool).tolist()
+    return Trajectory(seed, tuple(actions), tuple(has_loss), float(log_q) if order.has_likelihood else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Trajectories of many targets: row i holds its actions from begins[i] on."""
+
+    actions: npt.NDArray[np.int32]
+    has_loss: npt.NDArray[np.uint8]
+    begins: npt.NDArray[np.int64]
+    log_q: npt.NDArray[np.float64]
+
+    def __getitem__(self, i: int) -> npt.NDArray[np.int32]:
+        row: npt.NDArray[np.int32] = self.actions[i, self.begins[i] :]
+        return row
+
+
+def allocate_rows(count: int, capacity: int) -> Rows:
+    return Rows(
+        np.empty((count, capacity), np.int32),
+        np.empty((count, capacity), np.uint8),
+        np.empty(count, np.int64),
+        np.empty(count, np.float64),
+    )
+
+
+def draw_rows(
+    code: Code, rules: Rules, tokens: Any, offsets: Any, states: Any, cells: Any, rows: Rows, part: slice
+) -> None:
+    """Draw the targets of `part` into `rows`; threads may share `rows` over disjoint parts."""
+    offsets = offsets[part.start : part.stop + 1]
+    rooms = np.full(len(offsets) - 1, rules.max_length - rules.prefix - rules.suffix, np.int64)
+    kernels.draw_many(
+        code.order, code.logs, tokens, offsets, rooms, encode_ids(rules), states[part], cells,
+        rows.actions[part], rows.has_loss[part], rows.begins[part], rows.log_q[part],
+    )  # fmt: skip

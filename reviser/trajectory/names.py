@@ -1,0 +1,85 @@
+"""Orders by name, as the command line and recipes write them.
+
+    random-walk    runs    left-to-right    scramble    diff
+    runs:jump=0.05,start=end                   a setting of the order's own
+    0.7*runs:jump=0.05+0.3*left-to-right       a mixture
+
+>>> parse_order("runs:jump=0.05,start=end")
+Runs(jump=0.05, start='end', noise=0.0, noise_from='vocabulary')
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import MISSING, fields
+from typing import Any
+
+from reviser.errors import ConfigError
+from reviser.trajectory.orders import Diff, LeftToRight, Mixture, Order, RandomWalk, Runs
+from reviser.trajectory.scramble import Scramble
+
+ORDERS: dict[str, type[Any]] = {
+    "random-walk": RandomWalk,
+    "runs": Runs,
+    "left-to-right": LeftToRight,
+    "scramble": Scramble,
+    "diff": Diff,
+}
+
+
+def parse_order(text: str) -> Order:
+    """The order that a name stands for."""
+    parts = text.split("+")
+    if len(parts) == 1 and "*" not in text:
+        return _parse_one(text)
+    return Mixture(tuple(_parse_weighted(part) for part in parts))
+
+
+def _parse_weighted(text: str) -> tuple[float, Order]:
+    weight, star, name = text.partition("*")
+    if not star:
+        raise ConfigError(f"{text!r} in a mixture has no weight; write 0.7*runs+0.3*left-to-right")
+    return _number(weight, "a weight"), _parse_one(name)
+
+
+def _parse_one(text: str) -> Order:
+    name, _, settings = text.strip().partition(":")
+    if name not in ORDERS:
+        near = difflib.get_close_matches(name, ORDERS, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"no order {name!r}; orders are {', '.join(ORDERS)}{hint}")
+    kind = ORDERS[name]
+    pairs = [setting.partition("=") for setting in settings.split(",") if setting]
+    order: Order = kind(**{key: _parse_setting(name, kind, key, value) for key, _, value in pairs})
+    return order
+
+
+def _parse_setting(name: str, kind: type[Any], key: str, value: str) -> Any:
+    known = {field.name: field.default for field in fields(kind)}
+    if key not in known:
+        raise ConfigError(f"{name} has no setting {key!r}; it has {', '.join(known) or 'none'}")
+    if isinstance(known[key], str):
+        return value
+    if isinstance(known[key], float):
+        return _number(value, key)
+    return int(_number(value, key))
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"{what} must be a number, not {text!r}") from None
+
+
+def format_order(order: Order) -> str:
+    """The name that `parse_order` reads back."""
+    if isinstance(order, Mixture):
+        return "+".join(f"{weight:g}*{format_order(part)}" for weight, part in order.parts)
+    name = next(name for name, kind in ORDERS.items() if type(order) is kind)
+    changed = []
+    for item in fields(order):  # type: ignore[arg-type]
+        value = getattr(order, item.name)
+        if item.default is MISSING or value != item.default:
+            changed.append(f"{item.name}={value}")
+    return f"{name}:{','.join(changed)}" if changed else name

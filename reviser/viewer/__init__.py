@@ -1,0 +1,1 @@
+"""Trajectories for the eye: terminal.py."""

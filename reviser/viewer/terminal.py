@@ -1,0 +1,127 @@
+"""A trajectory in the terminal: one line an action, the canvas after it, the cursor as a bar.
+
+     12  MOVE -4       The boats ¦ lay still
+     13  INSERT " all" The boats[ all]¦ lay still
+
+New text is coloured and, without colours, stands in brackets; protected text is dim. Long canvases are
+cut to a view around the cursor. Control characters show as symbols, so a line stays a line.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from reviser.canvas import Canvas
+from reviser.tokenizer import Tokenizer
+from reviser.trajectory.record import Trajectory
+
+BAR = "▏"
+PLAIN_BAR = "|"
+CUT_MARK = "…"
+NEW, GONE, PROTECTED, CURSOR = "bold green", "red", "dim", "bold yellow"
+_SYMBOLS = {code: chr(0x2400 + code) for code in range(32)} | {10: "⏎", 9: "⇥", 127: "␡"}
+
+
+def make_console(width: int | None = None, has_color: bool = True) -> Console:
+    """Standard output; colours only where asked for and where a terminal shows them."""
+    is_plain = not has_color or not sys.stdout.isatty()
+    return Console(
+        file=sys.stdout, width=width, no_color=is_plain, highlight=False, soft_wrap=True, force_terminal=not is_plain
+    )
+
+
+def visible(piece: str) -> str:
+    """A piece of text that stays on its line."""
+    return piece.translate(_SYMBOLS)
+
+
+def name_action(action: int, tokenizer: Tokenizer) -> str:
+    """`INSERT " the"`, `MOVE -4`, ..."""
+    alphabet = tokenizer.alphabet
+    if alphabet.is_insert(action):
+        return f'INSERT "{visible(tokenizer.piece(action))}"'
+    return alphabet.name(action)
+
+
+def draw_canvas(
+    canvas: Canvas, pieces: Sequence[str], new: range, protected: tuple[int, int], width: int, is_plain: bool
+) -> Text:
+    """The canvas as one line of at most `width` cells, with the cursor in view."""
+    parts: list[tuple[str, str]] = []
+    bar_at = 0
+    for index in range(len(pieces) + 1):
+        if index == canvas.cursor:
+            bar_at = len(parts)
+            parts.append((PLAIN_BAR if is_plain else BAR, CURSOR))
+        if index == len(pieces):
+            break
+        piece = visible(pieces[index])
+        is_protected = index < protected[0] or index >= len(pieces) - protected[1]
+        if index in new:
+            parts.append((f"[{piece}]" if is_plain else piece, NEW))
+        else:
+            parts.append((piece, PROTECTED if is_protected else ""))
+    return _crop(parts, bar_at, width)
+
+
+def _crop(parts: list[tuple[str, str]], bar_at: int, width: int) -> Text:
+    """As many whole parts around the bar as fit, alternately left and right."""
+    first = last = bar_at
+    left_room = width - 2 - cell_len(parts[bar_at][0])
+    grows = True
+    while grows:
+        grows = False
+        for index in (first - 1, last + 1):
+            if 0 <= index < len(parts) and cell_len(parts[index][0]) <= left_room:
+                left_room -= cell_len(parts[index][0])
+                first, last, grows = min(first, index), max(last, index), True
+    shown = Text(CUT_MARK if first > 0 else "")
+    for text, style in parts[first : last + 1]:
+        shown.append(text, style)
+    return shown.append(CUT_MARK if last < len(parts) - 1 else "")
+
+
+def show_trajectory(console: Console, trajectory: Trajectory, tokenizer: Tokenizer, record: dict[str, Any]) -> None:
+    """Every action with the canvas after it, then the final text."""
+    rules, is_plain = trajectory.seed.rules, console.no_color
+    names = [name_action(action, tokenizer) for action in trajectory.actions]
+    column = min(max(map(len, names)), 22)
+    room = max(console.width - column - 9, 20)
+    before: Canvas | None = None
+    steps = zip(["seed", *names], trajectory.states(), strict=True)
+    for index, (name, canvas) in enumerate(steps):
+        new = _new_tokens(before, canvas)
+        pieces = tokenizer.pieces(canvas.tokens)
+        line = Text(f"{index:>5}  {name[:column]:<{column}}  ")
+        line.append_text(draw_canvas(canvas, pieces, new, (rules.prefix, rules.suffix), room, is_plain))
+        console.print(line)
+        before = canvas
+    console.print(_summary(trajectory, record), style="dim")
+    console.print(Text(tokenizer.decode(trajectory.final.tokens)))
+
+
+def _new_tokens(before: Canvas | None, after: Canvas) -> range:
+    """Which tokens of `after` the last action put there: those that end at the cursor."""
+    if before is None or before.tokens == after.tokens:
+        return range(0)
+    grown = len(after.tokens) - len(before.tokens)
+    if grown == 0:  # REPLACE changes one token, SWAP two
+        changed = [i for i, (a, b) in enumerate(zip(before.tokens, after.tokens, strict=True)) if a != b]
+        return range(min(changed), after.cursor)
+    return range(after.cursor - max(grown, 0), after.cursor)
+
+
+def _summary(trajectory: Trajectory, record: dict[str, Any]) -> str:
+    num_tokens = len(trajectory.final.tokens) - trajectory.seed.rules.prefix - trajectory.seed.rules.suffix
+    parts = [f"{len(trajectory.actions)} actions for {num_tokens} tokens"]
+    if "order" in record:
+        parts.append(f"order {record['order']}")
+    if trajectory.log_q is not None:
+        parts.append(f"log q {trajectory.log_q:.2f}")
+    return ", ".join(parts)
