@@ -27,7 +27,19 @@ SPAN_SIZES = (2, 4, 8)
 NUM_SPECIAL = 34
 
 # Offsets behind V; the kernels use the same constants.
-CURSOR, START, DELETE, STOP, MOVES, REPLACE, SWAP, CUT, COPY, PASTE, SPARE = 0, 1, 2, 3, 4, 24, 25, 26, 29, 32, 33
+CURSOR, START, DELETE, STOP, MOVES, REPLACE, SWAP, CUT, COPY, PASTE, SPARE = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    24,
+    25,
+    26,
+    29,
+    32,
+    33,
+)
 
 OPERATORS = ("move", "delete", "replace", "swap", "cut", "copy", "paste")
 """What a model may be allowed beside INSERT and STOP, which are always allowed."""
@@ -36,7 +48,7 @@ INSERT_MOVE = frozenset({"move"})
 """The paper's primary action set: INSERT, MOVE, STOP."""
 
 _OPERATOR_OF_OFFSET = {DELETE: "delete", REPLACE: "replace", SWAP: "swap", PASTE: "paste"}
-_OPERATOR_OF_OFFSET |= {offset: "move" for offset in range(MOVES, REPLACE)}
+_OPERATOR_OF_OFFSET |= dict.fromkeys(range(MOVES, REPLACE), "move")
 _OPERATOR_OF_OFFSET |= {CUT + i: "cut" for i in range(3)} | {COPY + i: "copy" for i in range(3)}
 
 EFFECTS = {

@@ -20,14 +20,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from reviser.actions import (
-    CURSOR,
     INSERT_MOVE,
-    MOVES,
     NUM_SPECIAL,
-    REPLACE,
-    SPARE,
-    START,
-    STOP,
     Alphabet,
     check_operators,
 )
@@ -209,34 +203,42 @@ def invert(canvas: Canvas, actions: Iterable[int], rules: Rules) -> tuple[int, .
     """The actions that lead back from where `actions` lead, to the same tokens and cursor.
 
     INSERT and DELETE undo each other, so do MOVE +d and -d, CUT and PASTE; SWAP undoes itself and
-    REPLACE is undone by a REPLACE with the old token. COPY and STOP leave nothing to undo.
+    REPLACE is undone by a REPLACE with the old token. COPY and STOP leave nothing to undo. Where the
+    clipboard no longer holds what a CUT took, INSERTs bring it back.
     """
-    groups: list[tuple[int, ...]] = []
+    steps = []
     for action in actions:
-        groups.append(_invert_one(canvas, action, rules.alphabet))
+        steps.append((canvas, action))
         canvas = apply(canvas, action, rules)
     if canvas.is_replacing:
         raise ActionError("a REPLACE without its INSERT has no inverse; add the INSERT or leave it out")
-    return tuple(action for group in reversed(groups) for action in group)
+    back: list[int] = []
+    clipboard = canvas.clipboard
+    for before, action in reversed(steps):
+        undo, clipboard = _invert_one(before, action, rules.alphabet, clipboard)
+        back += undo
+    return tuple(back)
 
 
-def _invert_one(canvas: Canvas, action: int, alphabet: Alphabet) -> tuple[int, ...]:
+def _invert_one(
+    before: Canvas, action: int, alphabet: Alphabet, clipboard: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What undoes one action, given the clipboard on the way back; and the clipboard after that."""
+    u = before.cursor
     if action < alphabet.num_text:
-        if canvas.is_replacing:
-            return (alphabet.replace, canvas.tokens[canvas.cursor - 1])
-        return (alphabet.delete,)
+        is_replaced = before.is_replacing
+        return ((alphabet.replace, before.tokens[u - 1]) if is_replaced else (alphabet.delete,)), clipboard
     match alphabet.operator(action):
         case "move":
-            return (alphabet.move(-alphabet.distance(action)),)
+            return (alphabet.move(-alphabet.distance(action)),), clipboard
         case "delete":
-            return canvas.tokens[canvas.cursor - 1 : canvas.cursor]
+            return before.tokens[u - 1 : u], clipboard
         case "swap":
-            return (alphabet.swap,)
+            return (alphabet.swap,), clipboard
         case "cut":
-            return (alphabet.paste,)
+            span = before.tokens[u - alphabet.span(action) : u]
+            return ((alphabet.paste,) if span == clipboard else span), clipboard
         case "paste":
-            return (alphabet.cut(len(canvas.clipboard)),)
+            return (alphabet.cut(len(before.clipboard)),), before.clipboard
         case _:
-            return ()
-
-
+            return (), clipboard

@@ -250,8 +250,6 @@ def _items(kind: Any, count: int, path: str) -> tuple[Any, ...]:
 def _wanted(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, get_args(kind)))}"
-    if _optional(kind) is not None:
-        return f"{_wanted(_optional(kind))}, or none"
     if get_origin(kind) is tuple:
         return "a list"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}

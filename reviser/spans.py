@@ -46,9 +46,7 @@ def span_move(canvas: Canvas, size: int, to: int, side: Side = "left") -> Canvas
         return Canvas(tokens[:to] + span + tokens[to : u - size] + tokens[u:], u)
     if u <= to <= len(tokens):
         return Canvas(tokens[: u - size] + tokens[u:to] + span + tokens[to:], to)
-    raise ActionError(
-        f"SPAN_MOVE({size}, {to}) at cursor {u}: destinations are 0..{u - size} and {u}..{len(tokens)}"
-    )
+    raise ActionError(f"SPAN_MOVE({size}, {to}) at cursor {u}: destinations are 0..{u - size} and {u}..{len(tokens)}")
 
 
 def span_copy(canvas: Canvas, size: int, to: int, side: Side = "left") -> Canvas:
@@ -69,9 +67,7 @@ def spell_span_delete(canvas: Canvas, size: int, alphabet: Alphabet, side: Side 
     return approach + tuple(_remove(piece, alphabet) for piece in _pieces(size))
 
 
-def spell_span_move(
-    canvas: Canvas, size: int, to: int, alphabet: Alphabet, side: Side = "left"
-) -> tuple[int, ...]:
+def spell_span_move(canvas: Canvas, size: int, to: int, alphabet: Alphabet, side: Side = "left") -> tuple[int, ...]:
     """SPAN_MOVE in actions, with the cursor left where the paper leaves it."""
     goal = span_move(canvas, size, to, side).cursor
     at, end = canvas.cursor, canvas.cursor + (size if side == "right" else 0)
@@ -87,9 +83,7 @@ def spell_span_move(
     return (*actions, *alphabet.spell(goal - at))
 
 
-def spell_span_copy(
-    canvas: Canvas, size: int, to: int, alphabet: Alphabet, side: Side = "left"
-) -> tuple[int, ...]:
+def spell_span_copy(canvas: Canvas, size: int, to: int, alphabet: Alphabet, side: Side = "left") -> tuple[int, ...]:
     """SPAN_COPY in actions, with the cursor left where the paper leaves it."""
     goal = span_copy(canvas, size, to, side).cursor
     at, end = canvas.cursor, canvas.cursor + (size if side == "right" else 0)

@@ -49,7 +49,9 @@ def _add_make(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument("--order", default="runs", help=f"the order policy ({ORDER_HELP}; default runs)")
     parser.add_argument("--seed", type=int, default=0, help="random seed; the same seed gives the same output")
     parser.add_argument("--count", type=int, default=1, help="how many trajectories (default 1)")
-    parser.add_argument("--tokenizer", default="default", help="name, tokenizer.json or folder (default: the shipped)")
+    parser.add_argument(
+        "--tokenizer", default="default", help="name, tokenizer.json or folder (default: the shipped)"
+    )
     parser.add_argument("--prefix", type=int, default=0, help="tokens at the front given as prompt")
     parser.add_argument("--suffix", type=int, default=0, help="tokens at the end given, to infill before them")
     parser.add_argument("--max-length", type=int, default=512, help="tokens the canvas holds (default 512)")
@@ -187,7 +189,7 @@ def run_check(args: argparse.Namespace) -> int:
     from reviser.trajectory.record import from_record, read_records
 
     bad, count = None, 0
-    for count, (number, record) in enumerate(read_records(args.file), 1):  # noqa: B007
+    for count, (number, record) in enumerate(read_records(args.file), 1):
         try:
             from_record(record)
         except ReviserError as error:

@@ -41,8 +41,17 @@ def encode_order(order: Order) -> Code:
     """The numbers of an order that has a kernel."""
     match order:
         case RandomWalk():
-            numbers = [kernels.RANDOM_WALK, _STARTS[order.start], threshold(order.delete), threshold(order.noise)]
-            most, budget, chances = order.max_move.bit_length(), order.budget, (order.delete, 1 - order.delete)
+            numbers = [
+                kernels.RANDOM_WALK,
+                _STARTS[order.start],
+                threshold(order.delete),
+                threshold(order.noise),
+            ]
+            most, budget, chances = (
+                order.max_move.bit_length(),
+                order.budget,
+                (order.delete, 1 - order.delete),
+            )
         case Runs():
             numbers = [kernels.RUNS, _STARTS[order.start], threshold(order.jump), threshold(order.noise)]
             most, budget, chances = 0, None, (order.jump, 1 - order.jump)

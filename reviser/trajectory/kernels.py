@@ -53,7 +53,7 @@ def _bits32(rng: Array) -> Any:
 
 
 @jit
-def _below(rng: Array, count: int) -> int:
+def _below(rng: Array, count: int) -> Any:
     return np.int64((_bits32(rng) * np.uint64(count)) >> _S32)
 
 
@@ -98,7 +98,7 @@ def _spell_back(row: Array, at: int, first_move: int, distance: int) -> int:
 
 
 @jit
-def _draw_noise(rng: Array, target: Array, num_text: int, pad: int, is_document: int) -> int:
+def _draw_noise(rng: Array, target: Array, num_text: int, pad: int, is_document: int) -> Any:
     if is_document:
         return target[_below(rng, len(target))]
     token = _below(rng, num_text - 1)

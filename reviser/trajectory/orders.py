@@ -318,9 +318,7 @@ def draw_noise(work: Obfuscation, target: Sequence[int], source: NoiseSource, rn
     return token + (token >= work.alphabet.pad)
 
 
-def _adds_noise(
-    noise: float, work: Obfuscation, target: Sequence[int], source: NoiseSource, rng: Random
-) -> bool:
+def _adds_noise(noise: float, work: Obfuscation, target: Sequence[int], source: NoiseSource, rng: Random) -> bool:
     if not noise or len(work.cells) >= work.room or not rng.chance(threshold(noise)):
         return False
     work.insert_noise([draw_noise(work, target, source, rng)])

@@ -16,8 +16,19 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from reviser.actions import COPY, CUT, DELETE, MAX_MOVE_EXPONENT, MOVES, NUM_SPECIAL, OPERATORS, PASTE, REPLACE
-from reviser.actions import STOP, SWAP
+from reviser.actions import (
+    COPY,
+    CUT,
+    DELETE,
+    MAX_MOVE_EXPONENT,
+    MOVES,
+    NUM_SPECIAL,
+    OPERATORS,
+    PASTE,
+    REPLACE,
+    STOP,
+    SWAP,
+)
 from reviser.canvas import Rules
 
 Array = npt.NDArray[Any]
@@ -38,7 +49,7 @@ def operator_bits(rules: Rules) -> int:
 
 
 @jit
-def _num_bits(value: int) -> int:
+def _num_bits(value: int) -> Any:
     return _BITS[value] if value < 1024 else MAX_MOVE_EXPONENT + 1
 
 
@@ -87,7 +98,7 @@ def _carry(cells: Array, left: int, right: int, distance: int) -> None:
 
 
 @jit
-def _edit_span(offset: int, cells: Array, left: int, clip: Array) -> int:
+def _edit_span(offset: int, cells: Array, left: int, clip: Array) -> Any:
     """SWAP, CUT, COPY and PASTE; returns the new end of the left part. clip[0] is the clipboard's length."""
     if offset == SWAP:
         token = cells[left - 1]

@@ -24,10 +24,10 @@ from reviser.trajectory.orders import (
     NoiseSource,
     check_blank,
     check_choice,
+    draw_noise,
     jump_anywhere,
     num_places,
     place_cursor,
-    draw_noise,
 )
 from reviser.trajectory.record import Seed, Trajectory
 from reviser.trajectory.restore import Obfuscation

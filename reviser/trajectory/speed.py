@@ -63,7 +63,16 @@ def _work(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int
         stream_states(base, num_targets, states)
         draw_rows(code, rules, tokens, offsets, states, cells, rows, slice(0, BATCH))
         bad = replay_many(
-            rows.actions, rows.begins, alphabet.num_text, numbers, WIDTH, cells, clip, windows, tokens, offsets
+            rows.actions,
+            rows.begins,
+            alphabet.num_text,
+            numbers,
+            WIDTH,
+            cells,
+            clip,
+            windows,
+            tokens,
+            offsets,
         )
         if bad:
             raise TrajectoryError(f"{bad} of {BATCH} trajectories of {order} did not replay to their target")
@@ -71,5 +80,3 @@ def _work(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int
         num_targets += BATCH
         if time.perf_counter() >= end:
             return num_actions, num_targets
-
-

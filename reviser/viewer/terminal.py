@@ -32,7 +32,12 @@ def make_console(width: int | None = None, has_color: bool = True) -> Console:
     """Standard output; colours only where asked for and where a terminal shows them."""
     is_plain = not has_color or not sys.stdout.isatty()
     return Console(
-        file=sys.stdout, width=width, no_color=is_plain, highlight=False, soft_wrap=True, force_terminal=not is_plain
+        file=sys.stdout,
+        width=width,
+        no_color=is_plain,
+        highlight=False,
+        soft_wrap=True,
+        force_terminal=not is_plain,
     )
 
 

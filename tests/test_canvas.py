@@ -1,0 +1,267 @@
+"""The executor: laws on random states, the paper's examples, the author's cases, and error texts."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from laws import ALPHABET, pick_valid, states
+
+from reviser.actions import OPERATORS, Alphabet
+from reviser.canvas import (
+    Canvas,
+    Rules,
+    apply,
+    explain_invalid,
+    invert,
+    is_valid,
+    replay,
+    valid_actions,
+    valid_mask,
+)
+from reviser.errors import ActionError, ConfigError
+
+ALL = Rules(ALPHABET, frozenset(OPERATORS))
+SHARED = Path(__file__).parents[2] / "shared" / "reference" / "executor.json"
+
+
+@given(states(), st.integers(1, 3))
+def test_there_is_always_a_valid_action(state, actions_left):
+    canvas, rules = state
+    assert valid_actions(canvas, rules, actions_left)
+
+
+@given(states(), st.lists(st.tuples(st.integers(0, 999), st.integers(0, 38)), max_size=30))
+def test_valid_actions_keep_the_canvas_valid_and_protected_text_whole(state, choices):
+    canvas, rules = state
+    prefix, suffix = canvas.tokens[: rules.prefix], canvas.tokens[len(canvas.tokens) - rules.suffix :]
+    for number, text in choices:
+        if canvas.is_stopped:
+            break
+        canvas = apply(canvas, pick_valid(canvas, rules, number, text), rules)
+        assert rules.prefix <= canvas.cursor <= len(canvas.tokens) - rules.suffix
+        assert len(canvas.tokens) <= rules.max_length
+        assert canvas.tokens[: rules.prefix] == prefix
+        assert canvas.tokens[len(canvas.tokens) - rules.suffix :] == suffix
+
+
+@given(states(frozenset(OPERATORS)), st.lists(st.tuples(st.integers(0, 999), st.integers(0, 38)), max_size=20))
+def test_the_inverse_leads_back_and_its_inverse_forth_again(state, choices):
+    canvas, rules = state
+    rules = Rules(ALPHABET, rules.operators, rules.prefix, rules.suffix, max_length=64)
+    canvas = Canvas(canvas.tokens, canvas.cursor)
+    end, actions = canvas, []
+    for number, text in choices:
+        action = pick_valid(end, rules, number, text)
+        if action == ALPHABET.stop:
+            continue
+        actions.append(action)
+        end = apply(end, action, rules)
+    if end.is_replacing:
+        actions.append(0)
+        end = apply(end, 0, rules)
+    undone = replay(end, invert(canvas, actions, rules), rules)
+    assert (undone.tokens, undone.cursor) == (canvas.tokens, canvas.cursor)
+    forth = replay(undone, invert(end, invert(canvas, actions, rules), rules), rules)
+    assert (forth.tokens, forth.cursor) == (end.tokens, end.cursor)
+
+
+@given(states(frozenset(OPERATORS)), st.integers(0, 999), st.integers(0, 38))
+def test_every_action_has_an_inverse_in_its_state(state, number, text):
+    canvas, rules = state
+    action = pick_valid(canvas, rules, number, text)
+    if action in (ALPHABET.stop, ALPHABET.replace):
+        return
+    after = apply(canvas, action, rules)
+    if canvas.is_replacing:
+        before = Canvas(canvas.tokens, canvas.cursor, canvas.clipboard)
+        back = invert(before, (ALPHABET.replace, action), rules)
+    else:
+        before, back = canvas, invert(canvas, (action,), rules)
+    undone = replay(after, back, rules)
+    assert (undone.tokens, undone.cursor) == (before.tokens, before.cursor)
+
+
+@given(states(), st.integers(0, ALPHABET.size - 1))
+def test_an_invalid_action_raises_and_changes_nothing(state, action):
+    canvas, rules = state
+    before = (canvas.tokens, canvas.cursor, canvas.clipboard, canvas.is_replacing)
+    if is_valid(canvas, action, rules):
+        apply(canvas, action, rules)
+    else:
+        with pytest.raises(ActionError):
+            apply(canvas, action, rules)
+    assert (canvas.tokens, canvas.cursor, canvas.clipboard, canvas.is_replacing) == before
+
+
+@given(states())
+def test_the_mask_lists_exactly_the_valid_actions(state):
+    canvas, rules = state
+    valid = [a for a in range(ALPHABET.size) if explain_invalid(canvas, a, rules) is None]
+    assert valid_actions(canvas, rules) == valid
+    assert valid_mask(canvas, rules) >> 35 == 0
+
+
+def test_an_error_names_the_action_the_state_and_what_is_allowed():
+    with pytest.raises(ActionError) as error:
+        apply(Canvas((1, 2), 0), ALPHABET.delete, Rules(ALPHABET, frozenset({"move", "delete"})))
+    assert str(error.value) == (
+        "DELETE at cursor 0 of 2 tokens: it needs 1 tokens left of the cursor, there are 0; "
+        "valid there: INSERT, STOP, MOVE +1, MOVE +2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("canvas", "action", "rules", "reason"),
+    [
+        (Canvas((1,), 1), "MOVE +1", {}, "it leads to 2, outside 0..1"),
+        (Canvas((1, 2), 2), "DELETE", {"prefix": 2}, "left of the cursor and unprotected, there are 0"),
+        (Canvas((1, 2), 2), "CUT 4", {}, "it needs 4 tokens left of the cursor, there are 2"),
+        (Canvas((1, 2), 2), "PASTE", {}, "the clipboard is empty"),
+        (
+            Canvas((1, 2), 2, (1, 2)),
+            "PASTE",
+            {"max_length": 3},
+            "2 more tokens would exceed the maximum of 3",
+        ),
+        (Canvas((1, 2), 2), "INSERT 1", {"max_length": 2}, "already holds its maximum of 2 tokens"),
+        (
+            Canvas((1, 2), 2),
+            "SWAP",
+            {"operators": {"move"}},
+            "the operator swap is not enabled; enabled: move",
+        ),
+        (Canvas((1, 2), 2, (), True), "STOP", {}, "REPLACE is pending, so an INSERT must follow"),
+        (Canvas((1, 2), 2, (), False, True), "STOP", {}, "the trajectory has stopped"),
+        (Canvas((1, 2), 2), "CURSOR", {}, "it is never emitted"),
+        (Canvas((1, 2), 2), "SPARE", {}, "it is never emitted"),
+    ],
+)
+def test_each_reason_is_said(canvas, action, rules, reason):
+    ids = {ALPHABET.name(a): a for a in range(ALPHABET.size)}
+    with pytest.raises(ActionError, match=reason.replace("+", r"\+")):
+        apply(canvas, ids[action], Rules(ALPHABET, **{"operators": frozenset(OPERATORS), **rules}))
+
+
+def test_replace_needs_a_second_action():
+    canvas = Canvas((1,), 1)
+    assert "only one action is left" in explain_invalid(canvas, ALPHABET.replace, ALL, actions_left=1)
+    assert explain_invalid(canvas, ALPHABET.replace, ALL, actions_left=2) is None
+    assert explain_invalid(canvas, ALPHABET.stop, ALL, actions_left=0) == "no actions are left"
+
+
+def test_copy_may_read_protected_text_but_cut_may_not_take_it():
+    rules = Rules(ALPHABET, frozenset(OPERATORS), prefix=2)
+    canvas = Canvas((1, 2), 2)
+    assert apply(canvas, ALPHABET.copy(2), rules).clipboard == (1, 2)
+    assert not is_valid(canvas, ALPHABET.cut(2), rules)
+
+
+def test_a_dangling_replace_has_no_inverse():
+    with pytest.raises(ActionError, match="a REPLACE without its INSERT has no inverse"):
+        invert(Canvas((1,), 1), (ALPHABET.replace,), ALL)
+
+
+def test_impossible_states_are_refused():
+    with pytest.raises(ActionError, match="cursor 3 lies outside a canvas of 2 tokens"):
+        Canvas((1, 2), 3)
+    with pytest.raises(ConfigError, match="protected prefix -1 and suffix 0 must be 0 or more"):
+        Rules(ALPHABET, prefix=-1)
+
+
+def test_replay_says_which_action_was_bad():
+    with pytest.raises(ActionError, match=r"^action 1: MOVE \+2 at cursor 1 of 1 tokens"):
+        replay(Canvas(), (5, ALPHABET.move(2)), ALL)
+
+
+def test_the_window_shows_none_past_an_edge():
+    assert Canvas((1, 2, 3), 1).window(2, none=40) == (40, 1, 2, 3)
+    assert Canvas().window(1, none=40) == (40, 40)
+
+
+def _id(words, word):
+    return words.index(word)
+
+
+def test_the_papers_greeting_is_taken_apart_and_restored():
+    words = ["Hi", ",", "how", "are", "you", "?"]
+    move = ALPHABET.move
+    target = Canvas(tuple(range(6)), 2)
+    rules = Rules(ALPHABET, frozenset({"move", "delete"}))
+    d = ALPHABET.delete
+    obfuscation = [d, d, move(4), d, d, d, d]
+    blank = replay(target, obfuscation, rules)
+    assert blank == Canvas()
+    restoration = invert(target, obfuscation, rules)
+    ids = {word: _id(words, word) for word in words}
+    assert restoration == (ids["how"], ids["are"], ids["you"], ids["?"], move(-4), ids["Hi"], ids[","])
+    shown = []
+    canvas = blank
+    for action in (*restoration, ALPHABET.stop):
+        canvas = apply(canvas, action, rules)
+        shown.append(" ".join([*(words[t] for t in canvas.tokens[: canvas.cursor]), "|"] +
+                              [words[t] for t in canvas.tokens[canvas.cursor :]]))  # fmt: skip
+    assert shown == [
+        "how |",
+        "how are |",
+        "how are you |",
+        "how are you ? |",
+        "| how are you ?",
+        "Hi | how are you ?",
+        "Hi , | how are you ?",
+        "Hi , | how are you ?",
+    ]
+    assert canvas.is_stopped
+
+
+def test_the_papers_lamb_with_a_transient_insertion():
+    words = ["Mary", "had", "a", "little", "lamb.", "hello"]
+    mary, had, a, little, lamb, hello = range(6)
+    move, d = ALPHABET.move, ALPHABET.delete
+    rules = Rules(ALPHABET, frozenset({"move", "delete"}))
+    target = Canvas((mary, had, a, little, lamb), 3)
+    obfuscation = [d, move(-1), d, hello, move(2), d, d, d, move(1), d]
+    assert replay(target, obfuscation, rules) == Canvas()
+    restoration = invert(target, obfuscation, rules)
+    want = (lamb, move(-1), hello, had, little, move(-2), d, mary, move(1), a)
+    assert restoration == want
+    states_seen = []
+    canvas = Canvas()
+    for action in restoration:
+        canvas = apply(canvas, action, rules)
+        states_seen.append(" ".join(words[t] for t in canvas.tokens))
+    assert states_seen[5] == "hello had little lamb."
+    assert states_seen[6] == "had little lamb."
+    assert (canvas.tokens, canvas.cursor) == (target.tokens, target.cursor)
+
+
+@pytest.mark.skipif(not SHARED.is_file(), reason="the author's executor cases are not beside this checkout")
+def test_the_authors_executor_agrees_but_for_what_it_lets_through():
+    gpt2 = Alphabet(num_text=50257, pad=50256)
+    rules = Rules(gpt2, frozenset({"move", "delete"}), max_length=1 << 20)
+    ignored = {50256, gpt2.none, gpt2.start, *range(gpt2.replace, gpt2.size)}
+    for case in json.loads(SHARED.read_text()):
+        canvas = Canvas()
+        for action, was_accepted in zip(case["actions"], case["accepted"], strict=True):
+            if action in ignored:
+                assert was_accepted
+                assert not is_valid(canvas, action, rules)
+                continue
+            assert is_valid(canvas, action, rules) == was_accepted
+            canvas = apply(canvas, action, rules) if was_accepted else canvas
+        assert list(canvas.tokens) == case["canvas"]
+        assert canvas.cursor == case["cursor"]
+        masked = {a for a in range(50257, gpt2.replace) if not is_valid(canvas, a, rules)}
+        assert masked - ignored == set(case["masked_ids"])
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 38), min_size=1, max_size=12), st.data())
+def test_seeding_may_pass_through_what_generation_may_not(tokens, data):
+    prefix = data.draw(st.integers(1, len(tokens)))
+    rules = Rules(ALPHABET, frozenset({"move"}), prefix=prefix)
+    back = ALPHABET.spell(-len(tokens))
+    assert replay(Canvas(tuple(tokens), len(tokens)), back, rules.for_seeding()).cursor == 0
+    with pytest.raises(ActionError):
+        replay(Canvas(tuple(tokens), len(tokens)), back, rules)

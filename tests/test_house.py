@@ -1,0 +1,97 @@
+"""The shape of the house: imports go along the flow, sizes stay readable, docs stay true."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "reviser"
+FLOW = ("errors", "actions", "config", "canvas", "spans", "tokenizer", "trajectory", "data", "model", "training",
+        "decoding", "baselines", "evaluation", "viewer", "cli")  # fmt: skip
+TORCHLESS = ("errors", "config", "actions", "canvas", "spans", "tokenizer", "trajectory", "data")
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+def room_of(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports_of(path, top_level_only=False):
+    tree = ast.parse(path.read_text("utf8"))
+    nodes = tree.body if top_level_only else ast.walk(tree)
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_go_leftwards_along_the_flow(path):
+    room = room_of(path)
+    if room in ("__init__", "__main__"):
+        return
+    for name in imports_of(path):
+        if name.startswith("reviser.") and name.split(".")[1] in FLOW:
+            assert FLOW.index(name.split(".")[1]) <= FLOW.index(room), f"{path.name} imports {name}"
+
+
+def test_no_room_is_missing_from_the_flow():
+    assert {room_of(path) for path in SOURCES} - {"__init__", "__main__"} <= set(FLOW)
+
+
+@pytest.mark.parametrize("room", TORCHLESS)
+def test_the_ground_imports_no_torch(room):
+    for path in SOURCES:
+        if room_of(path) == room:
+            assert not any(name.split(".")[0] == "torch" for name in imports_of(path)), path
+
+
+def test_trajectories_load_without_torch():
+    code = "import sys, reviser.trajectory.draw, reviser.trajectory.statistics, reviser.viewer.terminal; " \
+           "sys.exit('torch' in sys.modules)"  # fmt: skip
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("path", SOURCES + sorted((ROOT / "tests").glob("*.py")), ids=lambda p: p.name)
+def test_files_and_functions_stay_readable(path):
+    text = path.read_text("utf8")
+    assert text.count("\n") <= 500
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno - node.lineno < 80, f"{path.name}: {node.name}"
+
+
+def test_functions_are_short_as_a_rule():
+    sizes = sorted(
+        node.end_lineno - node.lineno + 1
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text("utf8")))
+        if isinstance(node, ast.FunctionDef)
+    )
+    assert sizes[len(sizes) // 2] <= 12
+    assert sizes[len(sizes) * 9 // 10] <= 40
+
+
+def test_the_command_reference_is_up_to_date():
+    from reviser.cli.reference import render
+
+    assert (ROOT / "docs" / "cli.md").read_text("utf8") == render(), "run: make docs"
+
+
+def test_every_command_in_readme_and_docs_exists():
+    from reviser.cli import build_parser
+
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for line in re.findall(r"^\s*(?:\$ )?reviser ([a-z]+(?: [a-z-]+)?)", path.read_text("utf8"), re.M):
+            parser = build_parser()
+            for word in line.split():
+                choices = [a.choices for a in parser._actions if isinstance(getattr(a, "choices", None), dict)]
+                if not choices:
+                    break
+                assert word in choices[0], f"{path.name}: reviser {line}"
+                parser = choices[0][word]

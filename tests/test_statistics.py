@@ -1,0 +1,61 @@
+"""The table of a trajectory's behaviour: hand-counted values, and the null statistics of orders."""
+
+import pytest
+
+from reviser.actions import OPERATORS, Alphabet
+from reviser.canvas import Rules
+from reviser.trajectory.draw import draw
+from reviser.trajectory.orders import LeftToRight, RandomWalk
+from reviser.trajectory.record import Seed, Trajectory
+from reviser.trajectory.rng import Random
+from reviser.trajectory.statistics import format_table, summarise
+
+ALPHABET = Alphabet(num_text=200, pad=199)
+RULES = Rules(ALPHABET, frozenset(OPERATORS))
+
+
+def _null(order, length=145, samples=400):
+    seed, target = Seed.continuation([], RULES), list(range(length))
+    return summarise(draw(order, seed, target, Random.of(1, i)) for i in range(samples))
+
+
+def test_every_row_of_a_small_trajectory_counted_by_hand():
+    move = ALPHABET.move
+    # 1| ; 1 2| ; |1 2 ; 3|1 2 ; 3 1|2 ; 3 1 4|2 ; DELETE 3 1|2
+    actions = (1, 2, move(-2), 3, move(1), 4, ALPHABET.delete, ALPHABET.stop)
+    got = summarise([Trajectory(Seed.continuation([9], RULES), actions, (True,) * len(actions))])
+    assert got["actions_per_token"] == pytest.approx(7 / 3)
+    assert got["insert_fraction"] == pytest.approx(4 / 7)
+    assert got["move_fraction"] == pytest.approx(2 / 7)
+    assert got["other_fraction"] == pytest.approx(1 / 7)
+    assert got["mean_move_distance"] == 1.5
+    assert got["move_mass"] == {"1": 0.5, "2": 0.5, "4": 0.0, "8": 0.0}
+    assert got["backward_fraction"] == 0.5
+    assert got["mean_insertion_position"] == pytest.approx((1 + 0 + 2 / 3) / 3)
+    assert got["end_append_fraction"] == 0.5
+    assert got["non_end_append_fraction"] == 0.5
+    assert got["revised_fraction"] == 1.0
+    assert got["travel_per_token"] == 1.0
+    assert (got["mean_tokens"], got["std_tokens"], got["mean_actions"]) == (3.0, 0.0, 7.0)
+
+
+def test_the_random_walk_alone_shows_what_the_paper_shows_of_its_model():
+    got = _null(RandomWalk())
+    assert got["actions_per_token"] == pytest.approx(1.30, abs=0.01)
+    assert got["move_fraction"] == pytest.approx(0.23, abs=0.01)
+    assert got["end_append_fraction"] == pytest.approx(0.026, abs=0.004)
+    assert got["revised_fraction"] == 1.0
+
+
+def test_left_to_right_never_moves():
+    got = _null(LeftToRight(), samples=3)
+    assert (got["actions_per_token"], got["move_fraction"], got["end_append_fraction"]) == (1.0, 0.0, 1.0)
+    assert got["mean_move_distance"] is None
+    assert got["revised_fraction"] == 0.0
+
+
+def test_the_table_has_a_column_for_each_and_a_dash_for_nothing():
+    table = format_table({"left": _null(LeftToRight(), samples=2), "walk": _null(RandomWalk(), samples=2)})
+    assert "left" in table.splitlines()[0]
+    assert "walk" in table.splitlines()[0]
+    assert " - " in next(line for line in table.splitlines() if line.startswith("Mean |d|"))
