@@ -101,9 +101,7 @@ class ModelConfig:
             raise ConfigError(f"dropout is {self.dropout}; it must be at least 0 and below 1")
         self._check_heads()
         if self.canvas.layers > self.num_layers:
-            raise ConfigError(
-                f"canvas.layers is {self.canvas.layers}, but the model has {self.num_layers} layers"
-            )
+            raise ConfigError(f"canvas.layers is {self.canvas.layers}, but the model has {self.num_layers} layers")
         check_operators(self.operators)
         Alphabet(self.num_text, self.pad)
 
@@ -111,9 +109,7 @@ class ModelConfig:
         if self.width % self.num_heads:
             raise ConfigError(f"width {self.width} does not divide into {self.num_heads} heads (num_heads)")
         if self.positions == "rope" and self.head_width % 2:
-            raise ConfigError(
-                f"heads are {self.head_width} wide; rotary positions need an even width/num_heads"
-            )
+            raise ConfigError(f"heads are {self.head_width} wide; rotary positions need an even width/num_heads")
 
     @property
     def alphabet(self) -> Alphabet:
@@ -284,9 +280,7 @@ def _parse(text: str, kind: Any, path: str) -> Any:
         return None if text.lower() == "none" else _parse(text, _optional(kind), path)
     if get_origin(kind) is tuple:
         parts = [part.strip() for part in text.split(",")] if text else []
-        return [
-            _parse(part, of, path) for part, of in zip(parts, _items(kind, len(parts), path), strict=True)
-        ]
+        return [_parse(part, of, path) for part, of in zip(parts, _items(kind, len(parts), path), strict=True)]
     if get_origin(kind) is Literal:
         found = [choice for choice in get_args(kind) if str(choice) == text]
         value = found[0] if found else None

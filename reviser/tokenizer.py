@@ -150,8 +150,8 @@ class Tokenizer:
         """The ids of each text as native unsigned 32-bit integers."""
         try:
             return self._encode_chunks(texts) if self._has_safe_chunks else self._encode_whole(texts)
-        except (TypeError, UnicodeEncodeError) as error:
-            raise TokenizerError(_name_bad_text(texts)) from error
+        except Exception as error:  # the library raises TypeError and plain Exception
+            raise TokenizerError(_name_bad_text(texts) or f"cannot encode: {_first_line(error)}") from error
 
     def _encode_chunks(self, texts: Sequence[str]) -> list[bytes]:
         if self._num_cached > CACHED_CHARACTERS:
@@ -251,9 +251,7 @@ def load(spec: str | Path) -> Tokenizer:
     if path.is_dir():
         return _load_folder(path)
     if not path.is_file():
-        raise TokenizerError(
-            f"no tokenizer {str(spec)!r}: no such file or folder, and names are {', '.join(NAMES)}"
-        )
+        raise TokenizerError(f"no tokenizer {str(spec)!r}: no such file or folder, and names are {', '.join(NAMES)}")
     return _load_file(path)
 
 
@@ -263,9 +261,7 @@ def train(texts: Iterator[str], size: int) -> Tokenizer:
     The same texts give the same vocabulary. It is smaller than `size` where the texts hold no more pairs.
     """
     if size < 257:
-        raise TokenizerError(
-            f"a vocabulary of {size} is too small; 256 bytes and end of text need at least 257"
-        )
+        raise TokenizerError(f"a vocabulary of {size} is too small; 256 bytes and end of text need at least 257")
     inner = tokenizers.Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(WORDS), behavior="isolated")
     as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -280,9 +276,7 @@ def train(texts: Iterator[str], size: int) -> Tokenizer:
     try:
         inner.train_from_iterator(texts, trainer)
     except (TypeError, UnicodeEncodeError) as error:
-        raise TokenizerError(
-            "a text to train on holds a lone surrogate, which is not valid Unicode"
-        ) from error
+        raise TokenizerError("a text to train on holds a lone surrogate, which is not valid Unicode") from error
     return Tokenizer(inner.to_str())
 
 
@@ -314,9 +308,7 @@ def _load_gpt2_files(vocabulary_file: Path, merges_file: Path) -> Tokenizer:
         pad = _find_pad(vocabulary)
     except Exception as error:  # the library raises plain Exception
         names = f"{vocabulary_file.name} and {merges_file.name}"
-        raise TokenizerError(
-            f"{vocabulary_file.parent}: {names} are damaged: {_first_line(error)}"
-        ) from error
+        raise TokenizerError(f"{vocabulary_file.parent}: {names} are damaged: {_first_line(error)}") from error
     return _as_byte_level(inner, {id: token for token, id in vocabulary.items()}[pad])
 
 
@@ -375,9 +367,7 @@ def _token_bytes(token: str) -> bytes:
 def _canonical(node: Any) -> Any:
     """Without what is unset, which versions of `tokenizers` spell as null, false or not at all."""
     if isinstance(node, dict):
-        return {
-            key: _canonical(value) for key, value in node.items() if key not in NOT_HASHED and _is_set(value)
-        }
+        return {key: _canonical(value) for key, value in node.items() if key not in NOT_HASHED and _is_set(value)}
     return [_canonical(value) for value in node] if isinstance(node, list) else node
 
 
@@ -391,7 +381,7 @@ def _num_common(one: str, other: str) -> int:
     return next((i for i in range(shorter) if one[i] != other[i]), shorter)
 
 
-def _name_bad_text(texts: Sequence[object]) -> str:
+def _name_bad_text(texts: Sequence[object]) -> str | None:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             return f"text {number} is {type(text).__name__}, not a string"
@@ -399,4 +389,4 @@ def _name_bad_text(texts: Sequence[object]) -> str:
         if found:
             where = f"U+{ord(found[0]):04X} at character {found.start()} of text {number}"
             return f"{where} is a lone surrogate, which is not valid Unicode; remove it"
-    raise AssertionError("no bad text")
+    return None

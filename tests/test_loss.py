@@ -39,9 +39,7 @@ def gradients(total: Tensor, *leaves: Tensor) -> list[Tensor]:
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**16), st.booleans(), st.integers(1, 20))
-def test_the_chunked_loss_is_the_reference_in_value_and_gradient(
-    seed: int, is_masked: bool, chunk: int
-) -> None:
+def test_the_chunked_loss_is_the_reference_in_value_and_gradient(seed: int, is_masked: bool, chunk: int) -> None:
     hidden, weight, labels, valid, weights = random_batch(seed, is_masked)
     hidden.requires_grad_(), weight.requires_grad_()
     plain = reference_nats(hidden, weight, labels, valid, ALPHABET)

@@ -291,7 +291,9 @@ def test_many_targets_draw_like_one():
     states = np.empty(count, np.uint64)
     kernels.stream_states(np.uint64(Random.of(7).state), 100, states)
     rows = allocate_rows(count, 400)
-    draw_rows(encode_order(order), ALL, tokens, offsets, states, np.empty(256, np.int32), rows, slice(0, count))
+    which, rooms = np.zeros(count, np.int64), np.full(count, 128)
+    codes, cells = [encode_order(order)], np.empty(256, np.int32)
+    draw_rows(codes, which, ALL, tokens, offsets[:-1], offsets[1:], rooms, states, cells, rows)
     for i in range(count):
         target = tokens[offsets[i] : offsets[i + 1]].tolist()
         one = order.draw(Seed.continuation([], ALL), target, Random.of(7, 100 + i))

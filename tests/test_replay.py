@@ -11,6 +11,7 @@ from reviser.trajectory.rng import Random
 ALPHABET = Alphabet(num_text=50, pad=0)
 MILLION, ROUND = 1_000_000, 2_000
 WIDTH = 3
+NO_CANVASES = np.empty((0, 0), np.int32)
 
 
 def _random_rules(rng):
@@ -71,8 +72,7 @@ def test_a_million_random_valid_actions_give_equal_canvases_windows_and_masks():
             WIDTH,
             cells,
             clip,
-            got_windows,
-            got_masks,
+            got_windows, got_masks, NO_CANVASES
         )
         tokens = [*cells[WIDTH:left].tolist(), *cells[right : len(cells) - WIDTH].tolist()]
         assert bad == -1
@@ -97,7 +97,7 @@ def test_windows_of_any_width_agree(width):
     got = np.empty((300, 2 * width), np.int32)
     cells, numbers = np.empty(40 + 2 * width, np.int32), np.array([0, 0, 40, replay.MOVE_BIT])
     replay.replay_one(
-        np.array(actions), 0, 50, numbers, width, cells, np.empty(9, np.int32), got, np.empty(0, np.int64)
+        np.array(actions), 0, 50, numbers, width, cells, np.empty(9, np.int32), got, np.empty(0, np.int64), NO_CANVASES
     )
     assert got.tolist() == windows
 
@@ -106,7 +106,7 @@ def test_the_kernel_names_the_first_invalid_action():
     actions = np.array([5, 6, ALPHABET.move(1), 7])
     numbers = np.array([0, 0, 10, replay.MOVE_BIT])
     cells, clip = np.empty(18, np.int32), np.empty(9, np.int32)
-    none = np.empty((0, 8), np.int32), np.empty(0, np.int64)
+    none = np.empty((0, 8), np.int32), np.empty(0, np.int64), NO_CANVASES
     assert replay.replay_one(actions, 0, 50, numbers, 4, cells, clip, *none)[0] == 2
     full = np.array([5] * 11)
     assert replay.replay_one(full, 0, 50, numbers, 4, cells, clip, *none)[0] == 10

@@ -76,9 +76,7 @@ def unigram() -> Tokenizer:
     inner.pre_tokenizer = pre_tokenizers.Metaspace()
     inner.decoder = decoders.Metaspace()
     special = ["<unk>", "</s>"]
-    trainer = trainers.UnigramTrainer(
-        vocab_size=80, special_tokens=special, unk_token="<unk>", show_progress=False
-    )
+    trainer = trainers.UnigramTrainer(vocab_size=80, special_tokens=special, unk_token="<unk>", show_progress=False)
     inner.train_from_iterator([*PROSE[:2], "a/<>s"], trainer)
     return Tokenizer(inner.to_str())
 
@@ -133,9 +131,7 @@ def test_gpt2_has_the_published_ids() -> None:
 @given(text=texts)
 @settings(max_examples=50, deadline=None)
 def test_arrays_hold_the_same_ids(text: str) -> None:
-    assert [array.tolist() for array in small().encode_arrays([text, "x"])] == small().encode_many(
-        [text, "x"]
-    )
+    assert [array.tolist() for array in small().encode_arrays([text, "x"])] == small().encode_many([text, "x"])
 
 
 def test_many_texts_encode_like_each_alone_even_after_the_cache_was_emptied(
@@ -261,9 +257,7 @@ def test_training_gives_a_bounded_vocabulary_with_every_byte() -> None:
 def test_training_is_deterministic_across_processes() -> None:
     code = "from reviser.tokenizer import train; import sys; print(train(iter(sys.argv[1:]), 330).sha256)"
     run = [sys.executable, "-c", code, *PROSE]
-    found = {
-        subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout for _ in range(2)
-    }
+    found = {subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout for _ in range(2)}
     assert found == {train(iter(PROSE), 330).sha256 + "\n"}
 
 
@@ -284,6 +278,12 @@ def test_what_is_not_a_string_is_refused() -> None:
         small().encode_many(["a", b"b"])  # type: ignore[list-item]
 
 
+def test_a_text_outside_a_closed_vocabulary_is_one_line() -> None:
+    tokenizer = Tokenizer(tokenizers.Tokenizer(models.WordLevel({"</s>": 0, "sea": 1})).to_str())
+    with pytest.raises(TokenizerError, match=r"^cannot encode: .*Missing \[UNK\]"):
+        tokenizer.encode("boat")
+
+
 def test_bytes_of_names_what_is_wrong() -> None:
     with pytest.raises(TokenizerError, match="token 257 does not exist; the vocabulary holds 0 to 256"):
         byte().bytes_of(257)
@@ -299,9 +299,7 @@ def test_a_vocabulary_below_the_bytes_is_refused() -> None:
 def test_unknown_specs_say_what_exists(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"no tokenizer 'gpt4': .* names are bytes, default, gpt2$"):
         load("gpt4")
-    with pytest.raises(
-        TokenizerError, match=r"holds no tokenizer; wanted is tokenizer\.json, or encoder\.json with"
-    ):
+    with pytest.raises(TokenizerError, match=r"holds no tokenizer; wanted is tokenizer\.json, or encoder\.json with"):
         load(tmp_path)
 
 
@@ -330,9 +328,7 @@ def test_end_of_text_is_the_first_known_token_or_an_error(tmp_path: Path) -> Non
     for place, token in enumerate(PADS):
         assert with_tokens("a", *reversed(PADS[place:])).pad == len(PADS) - place
         assert with_tokens("a", token).pad == 1
-    with pytest.raises(
-        TokenizerError, match=r"no end-of-text token among its 1 tokens; wanted is one of <\|endof"
-    ):
+    with pytest.raises(TokenizerError, match=r"no end-of-text token among its 1 tokens; wanted is one of <\|endof"):
         with_tokens("a")
 
 

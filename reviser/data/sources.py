@@ -16,33 +16,28 @@ All but the last row may be packed as .gz, .xz or .zst. A folder is read recursi
 
 from __future__ import annotations
 
-import gzip
-import io
 import itertools
 import json
 import lzma
-import os
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from reviser.errors import DataError, MissingPackageError
+from reviser.data.unpack import PACKINGS, read_column, unpack
+from reviser.errors import DataError
 
 KIND_OF_SUFFIX = {
     ".txt": "text",
     ".md": "text",
     ".jsonl": "lines",
     ".json": "lines",
-    ".parquet": "parquet",
-    ".arrow": "arrow",
+    ".parquet": "column",
+    ".arrow": "column",
 }
-PACKINGS = (".gz", ".xz", ".zst")
 SEPARATOR = b"<|endoftext|>"
 NAMED_COMPLAINTS = 5
-ROWS_AT_ONCE = 1000
 
 # A dataset folder saved to disk describes itself in these, beside its .arrow files.
 NOT_DOCUMENTS = frozenset({"dataset_info.json", "dataset_dict.json", "state.json"})
@@ -120,7 +115,7 @@ def _is_hidden(file: Path, folder: Path) -> bool:
 def _source(path: Path) -> Source | None:
     packing = path.suffix if path.suffix in PACKINGS else ""
     kind = KIND_OF_SUFFIX.get(path.with_suffix("").suffix if packing else path.suffix)
-    if kind is None or (packing and kind in ("parquet", "arrow")):
+    if kind is None or (packing and kind == "column"):
         return None
     return Source(path, kind, packing)
 
@@ -140,23 +135,19 @@ def read_documents(
 
 def read_records(source: Source, field: str, skip: int = 0) -> Iterator[Record]:
     """The records of one file, without the first `skip`, which are read over."""
-    read = {"text": _read_text, "lines": _read_lines, "parquet": _read_parquet, "arrow": _read_arrow}[source.kind]
+    read = {"text": _read_text, "lines": _read_lines, "column": _read_values}[source.kind]
     try:
         yield from itertools.islice(read(source, field), skip, None)
-    except (EOFError, OSError, zlib.error, lzma.LZMAError, _DamageError) as error:
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         reason = str(error).split("\n")[0].rstrip(".")
         raise DataError(f"{source.path}: cannot be read to its end ({reason}); get the file again") from error
-
-
-class _DamageError(Exception):
-    """A packed or columnar file that another library could not read."""
 
 
 def _read_text(source: Source, field: str) -> Iterator[Record]:
     with open(source.path, "rb") as packed:
         lines: list[bytes] = []
         start = 1
-        for number, line in enumerate(_unpack(packed, source), start=1):
+        for number, line in enumerate(unpack(packed, source.packing), start=1):
             if line.strip() == SEPARATOR:
                 yield _text_record(start, lines, packed.tell())
                 lines, start = [], number + 1
@@ -177,7 +168,7 @@ def _text_record(start: int, lines: list[bytes], num_read: int) -> Record:
 
 def _read_lines(source: Source, field: str) -> Iterator[Record]:
     with open(source.path, "rb") as packed:
-        for number, line in enumerate(_unpack(packed, source), start=1):
+        for number, line in enumerate(unpack(packed, source.packing), start=1):
             yield _line_record(number, line, field, packed.tell())
 
 
@@ -206,100 +197,14 @@ def _value_record(number: int, value: Any, field: str, num_read: int) -> Record:
     return Record(number, None if problem else value, problem, num_read)
 
 
+def _read_values(source: Source, field: str) -> Iterator[Record]:
+    for number, (value, num_read) in enumerate(read_column(source.path, field), start=1):
+        yield _value_record(number, value, field, num_read)
+
+
 def _is_unicode(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _unpack(packed: IO[bytes], source: Source) -> IO[bytes]:
-    if source.packing == ".gz":
-        return gzip.open(packed)
-    if source.packing == ".xz":
-        return lzma.open(packed)
-    return io.BufferedReader(_Zstd(packed), 1 << 20) if source.packing == ".zst" else packed
-
-
-class _Zstd(io.RawIOBase):
-    """Unpacks .zst; unlike the package's own stream it notices when the file is cut short."""
-
-    def __init__(self, packed: IO[bytes]) -> None:
-        try:
-            import zstandard
-        except ImportError as error:
-            raise MissingPackageError("zstandard", "reading .zst files", "pip install zstandard") from error
-        self._packed, self._library = packed, zstandard
-        self._frame = zstandard.ZstdDecompressor().decompressobj()
-        self._is_inside = False
-        self._ready = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            data = (self._frame.unused_data if self._frame.eof else b"") or self._packed.read(1 << 18)
-            if not data:
-                if self._is_inside:
-                    raise EOFError("the file ends inside a frame")
-                return 0
-            self._ready = memoryview(self._feed(data))
-        num = min(len(buffer), len(self._ready))
-        buffer[:num], self._ready = self._ready[:num], self._ready[num:]
-        return num
-
-    def _feed(self, data: bytes) -> bytes:
-        if self._frame.eof:
-            self._frame = self._library.ZstdDecompressor().decompressobj()
-        try:
-            out = self._frame.decompress(data)
-        except self._library.ZstdError as error:
-            raise _DamageError(str(error)) from error
-        self._is_inside = not self._frame.eof
-        return out
-
-
-def _import_pyarrow(*modules: str) -> list[ModuleType]:
-    import importlib
-
-    try:
-        return [importlib.import_module(module) for module in ("pyarrow", *modules)]
-    except ImportError as error:
-        raise MissingPackageError("pyarrow", "reading .parquet and .arrow files", "pip install pyarrow") from error
-
-
-def _read_parquet(source: Source, field: str) -> Iterator[Record]:
-    pyarrow, parquet = _import_pyarrow("pyarrow.parquet")
-    try:
-        with parquet.ParquetFile(source.path) as table:
-            _check_column(source, field, table.schema_arrow.names)
-            batches = table.iter_batches(batch_size=ROWS_AT_ONCE, columns=[field])
-            yield from _rows(source, field, batches, table.metadata.num_rows)
-    except pyarrow.ArrowException as error:
-        raise _DamageError(str(error)) from error
-
-
-def _read_arrow(source: Source, field: str) -> Iterator[Record]:
-    pyarrow, ipc = _import_pyarrow("pyarrow.ipc")
-    try:
-        with pyarrow.memory_map(os.fspath(source.path)) as mapped:
-            is_file = mapped.read(6) == b"ARROW1"
-            mapped.seek(0)
-            reader = ipc.open_file(mapped) if is_file else ipc.open_stream(mapped)
-            _check_column(source, field, reader.schema.names)
-            batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
-            columns = (batch.select([field]) for batch in batches)
-            yield from _rows(source, field, columns, None)
-    except pyarrow.ArrowException as error:
-        raise _DamageError(str(error)) from error
-
-
-def _check_column(source: Source, field: str, names: list[str]) -> None:
-    if field not in names:
-        raise DataError(f"{source.path}: no column {field!r}; its columns are {', '.join(names)}")
-
-
-def _rows(source: Source, field: str, batches: Iterable[Any], num_rows: int | None) -> Iterator[Record]:
-    ...

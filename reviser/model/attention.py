@@ -81,11 +81,7 @@ def choose(layout: Layout | None, device: torch.device, dtype: torch.dtype, drop
         return partial(_causal, dropout=dropout)
     # The packed kernels know no dropout and no float32.
     if device.type == "cuda" and dropout == 0.0 and dtype in (torch.float16, torch.bfloat16):
-        return (
-            partial(varlen, layout=layout)
-            if HAS_VARLEN
-            else partial(documents, block_mask=block_mask(layout))
-        )
+        return partial(varlen, layout=layout) if HAS_VARLEN else partial(documents, block_mask=block_mask(layout))
     return partial(masked, mask=layout.mask(), dropout=dropout)
 
 

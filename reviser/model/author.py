@@ -14,7 +14,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -70,7 +70,9 @@ def import_checkpoint(
     """Convert one file; where the tokenizer's package is not installed, the folder says which it needs."""
     tensors = read_tensors(file)
     words, missing = _tokenizer(tokenizer)
-    config = infer_config(tensors, str(file), words)
+    config = infer_config(tensors, str(file))
+    if words is not None and words.num_text == config.num_text:
+        config = replace(config, pad=words.pad)
     with torch.device("meta"):
         model = Transformer(config)
     model.to_empty(device="cpu")
@@ -95,16 +97,18 @@ def read_tensors(file: str | os.PathLike[str]) -> dict[str, Tensor]:
     return {PREFIX.sub("", name): value for name, value in state.items()}
 
 
-def infer_config(tensors: Mapping[str, Tensor], file: str, tokenizer: Tokenizer | None = None) -> ModelConfig:
-    """The model's shape, read off the tensors."""
+def infer_config(tensors: Mapping[str, Tensor], file: str) -> ModelConfig:
+    """The model's shape, read off the tensors; padding is taken to be the last token, as in GPT-2."""
     rows, width = _shape(tensors, EMBEDDING, file)
     layers = {int(match[1]) for name in tensors if (match := LAYER.match(name))}
     ff_width, _ = _shape(tensors, FIRST_MLP, file)
     is_absolute = POSITIONS in tensors
     num_text = rows - NUM_SPECIAL
+    if num_text < 1:
+        raise CheckpointError(f"{file}: tensor {EMBEDDING} has {rows} rows, of which {NUM_SPECIAL} are no text")
     return ModelConfig(
         num_text=num_text,
-        pad=num_text - 1 if tokenizer is None else tokenizer.pad,
+        pad=num_text - 1,
         num_layers=max(layers) + 1,
         width=width,
         num_heads=width // _head_width(tensors, width, file),
@@ -143,9 +147,7 @@ def rename(tensors: Mapping[str, Tensor], model: Transformer, file: str) -> dict
         shape = (rows // 3, *rest) if ours.endswith(QKV) else (rows, *rest)
         if kept[name].shape != shape:
             given = tuple(kept[name].shape)
-            raise CheckpointError(
-                f"{file}: tensor {name} has the shape {given}, its other tensors want {shape}"
-            )
+            raise CheckpointError(f"{file}: tensor {name} has the shape {given}, its other tensors want {shape}")
         found.setdefault(ours, []).append(kept[name])
     return {ours: torch.cat(parts) for ours, parts in found.items()}
 
@@ -154,9 +156,7 @@ def _shape(tensors: Mapping[str, Tensor], name: str, file: str) -> tuple[int, in
     if name not in tensors:
         raise CheckpointError(f"{file}: tensor {name} is missing")
     if tensors[name].ndim != 2:
-        raise CheckpointError(
-            f"{file}: tensor {name} has the shape {tuple(tensors[name].shape)}, not two sizes"
-        )
+        raise CheckpointError(f"{file}: tensor {name} has the shape {tuple(tensors[name].shape)}, not two sizes")
     rows, columns = tensors[name].shape
     return rows, columns
 

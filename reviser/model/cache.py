@@ -23,9 +23,9 @@ from reviser.config import ModelConfig
 class Cache:
     """Slots for `context` steps of every row, and one more that takes what is not real."""
 
-    keys: Tensor
-    """[L, B, H, context + 1, D], rotated."""
-    values: Tensor
+    keys: tuple[Tensor, ...]
+    """For each layer [B, H, context + 1, D], rotated; apart, since a compiler copies a tensor it writes a part of."""
+    values: tuple[Tensor, ...]
     lengths: Tensor
     """[B] int64: steps of each row."""
 
@@ -40,13 +40,13 @@ class Cache:
     ) -> Cache:
         """No steps yet; a smaller `context` than the model's saves memory."""
         places = (context or config.context) + 1
-        shape = (config.num_layers, num_rows, config.num_heads, places, config.head_width)
-        keys, values = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
+        shape, layers = (num_rows, config.num_heads, places, config.head_width), range(config.num_layers)
+        keys, values = (tuple(torch.zeros(shape, device=device, dtype=dtype) for _ in layers) for _ in range(2))
         return cls(keys, values, torch.zeros(num_rows, device=device, dtype=torch.int64))
 
     @property
     def context(self) -> int:
-        return self.keys.shape[3] - 1
+        return self.keys[0].shape[2] - 1
 
     def reset(self) -> None:
         """Forget all rows; what the slots hold is overwritten before it is seen."""
@@ -64,7 +64,7 @@ class Cache:
     def bias(self, positions: Tensor, span: int) -> Tensor:
         """[B, 1, S, span]: 0 where a step sees a slot, -inf elsewhere."""
         is_later = torch.arange(span, device=positions.device) > positions[:, None, :, None]
-        return torch.zeros_like(is_later, dtype=self.keys.dtype).masked_fill(is_later, -torch.inf)
+        return torch.zeros_like(is_later, dtype=self.keys[0].dtype).masked_fill(is_later, -torch.inf)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, layer: int, slots: Tensor, bias: Tensor) -> Tensor:
         """Write k and v [B, S, H, D] to their slots, then attend to as many slots as the bias covers."""

@@ -75,9 +75,7 @@ def save_pretrained(
     with _draft(target) as draft:
         settings.dump(described, draft / CONFIG)
         save_file(tensors, draft / WEIGHTS, metadata={"format": "pt"})
-        (draft / CARD).write_text(
-            model_card(model.config, sha256, missing_tokenizer, notes), encoding="utf-8"
-        )
+        (draft / CARD).write_text(model_card(model.config, sha256, missing_tokenizer, notes), encoding="utf-8")
         if tokenizer is not None:
             tokenizer.save(draft)
     return target
@@ -104,9 +102,7 @@ def tokenizer_of(spec: str | os.PathLike[str]) -> Tokenizer:
     described = read_config(folder)
     if not (folder / TOKENIZER).is_file():
         if described.missing_tokenizer is None:
-            raise CheckpointError(
-                f"{folder} holds no {TOKENIZER}; copy the one the model was trained with there"
-            )
+            raise CheckpointError(f"{folder} holds no {TOKENIZER}; copy the one the model was trained with there")
         tokenizer = tokenizers.load(described.missing_tokenizer)
     else:
         tokenizer = tokenizers.load(folder / TOKENIZER)
@@ -147,9 +143,7 @@ def _fetch(hub_id: str) -> Path:
         return Path(snapshot_download(hub_id, allow_patterns=[CONFIG, WEIGHTS, TOKENIZER, CARD]))
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise CheckpointError(
-            f"{hub_id} is no folder here, and not on the hub or out of reach: {reason}"
-        ) from error
+        raise CheckpointError(f"{hub_id} is no folder here, and not on the hub or out of reach: {reason}") from error
 
 
 def read_config(folder: Path) -> FolderConfig:

@@ -86,9 +86,7 @@ class Pool(nn.Module):
         scores = token_scores + (places * self.query).sum(-1)
         # Not -inf: a padded step has no canvas at all, and its NaN would spread through the gradients.
         shares = scores.masked_fill(rows < 0, torch.finfo(scores.dtype).min).softmax(dim=-1)
-        bags = F.embedding_bag(
-            tokens.view(-1, R), embedding, mode="sum", per_sample_weights=shares.view(-1, R)
-        )
+        bags = F.embedding_bag(tokens.view(-1, R), embedding, mode="sum", per_sample_weights=shares.view(-1, R))
         pooled = bags.view(B, T, -1) + shares @ places
         return Memory(pooled if self.projection is None else self.projection(pooled))
 

@@ -15,8 +15,16 @@ from torch import Tensor, nn
 from reviser.config import ModelConfig
 
 
-def make_norm(config: ModelConfig, width: int) -> nn.LayerNorm | nn.RMSNorm:
-    return nn.LayerNorm(width, eps=1e-5) if config.norm == "layer" else nn.RMSNorm(width, eps=1e-6)
+class RmsNorm(nn.RMSNorm):
+    """Computed in float32 whatever comes in; torch's own refuses its fast path to mixed dtypes, with a warning."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = None if self.weight is None else self.weight.float()
+        return F.rms_norm(x.float(), list(self.normalized_shape), weight, self.eps).to(x.dtype)
+
+
+def make_norm(config: ModelConfig, width: int) -> nn.LayerNorm | RmsNorm:
+    return nn.LayerNorm(width, eps=1e-5) if config.norm == "layer" else RmsNorm(width, eps=1e-6)
 
 
 def make_dropout(config: ModelConfig) -> nn.Module:
@@ -53,12 +61,25 @@ Rotation = tuple[Tensor, Tensor]
 def rotation(positions: Tensor, config: ModelConfig) -> Rotation:
     """cos and sin of every position's angles, each [.., T, 1, D/2] in float32.
 
-    Computed, not stored: a buffer would be rounded by `model.to(torch.bfloat16)`.
+    Computed, not stored: a buffer would be rounded by `model.to(torch.bfloat16)` and lost on the meta device.
     """
-    D = config.head_width
+    cos, sin = _cos_sin(positions, config.head_width, config.rope_theta)[..., None, :].unbind()
+    return cos, sin
+
+
+@torch.library.custom_op(
+    "reviser::cos_sin", mutates_args=(), schema="(Tensor positions, int D, float theta) -> Tensor"
+)
+def _cos_sin(positions: Tensor, D: int, theta: float) -> Tensor:
+    """[2, .., T, D/2]. An operator of its own, or the compiler would compute it again in every layer."""
     exponents = torch.arange(0, D, 2, dtype=torch.float32, device=positions.device) / D
-    angles = positions[..., None].float() * (1.0 / config.rope_theta**exponents)
-    return angles.cos()[..., None, :], angles.sin()[..., None, :]
+    angles = positions[..., None].float() * (1.0 / theta**exponents)
+    return torch.stack([angles.cos(), angles.sin()])
+
+
+@_cos_sin.register_fake
+def _(positions: Tensor, D: int, theta: float) -> Tensor:
+    return torch.empty(2, *positions.shape, D // 2, dtype=torch.float32, device=positions.device)
 
 
 def rotate(x: Tensor, turn: Rotation) -> Tensor:

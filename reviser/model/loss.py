@@ -29,7 +29,9 @@ INSERT_BIT = NUM_SPECIAL
 """The bit of `valid` behind those of the special actions: whether any token may be inserted."""
 
 EVERYTHING = (1 << (INSERT_BIT + 1)) - 1
-CHUNK = 8192
+
+CHUNKS = {"cuda": 8192, "cpu": 1024}
+"""Positions whose logits exist at once, 8192 of them 0.8 GB at 50,304 rows in half precision."""
 
 Score = Callable[[Tensor, Tensor, Tensor, Tensor, int], tuple[Tensor, Tensor]]
 
@@ -59,7 +61,7 @@ def loss(
     valid: Tensor | None,
     alphabet: Alphabet,
     weights: Tensor | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
     fuse: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The weighted sum of nats, and the sum of the weights of all labels: divide sums, never means.
@@ -82,7 +84,7 @@ def nats(
     labels: Tensor,
     valid: Tensor | None,
     alphabet: Alphabet,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> Tensor:
     """[B, T] float32 nats of each label, 0 where there is none."""
     out = torch.zeros(labels.numel(), device=hidden.device)
@@ -116,7 +118,7 @@ class _ChunkedLoss(torch.autograd.Function):
         valid: Tensor | None,
         weights: Tensor,
         alphabet: Alphabet,
-        chunk: int,
+        chunk: int | None,
         score: Score,
     ) -> Tensor:
         flat, matrix = _operands(hidden, weight)
@@ -150,10 +152,11 @@ def _operands(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _logits(
-    hidden: Tensor, weight: Tensor, labels: Tensor, valid: Tensor | None, alphabet: Alphabet, chunk: int
+    hidden: Tensor, weight: Tensor, labels: Tensor, valid: Tensor | None, alphabet: Alphabet, chunk: int | None
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Chunk by chunk: its places, its logits without invalid specials and padding, and who may insert."""
     flat, matrix = _operands(hidden, weight)
+    chunk = chunk or CHUNKS.get(hidden.device.type, 1024)
     masks = torch.full_like(labels, EVERYTHING) if valid is None else valid.where(labels >= 0, EVERYTHING)
     bits = torch.arange(NUM_SPECIAL, device=hidden.device)
     for start in range(0, len(flat), chunk):

@@ -26,7 +26,7 @@ from reviser.config import ModelConfig
 from reviser.model.attention import Kernel, Layout, choose
 from reviser.model.cache import Cache
 from reviser.model.conditioning import CanvasInput, Gate, Memory, Pool, Slots, make_cross, make_reader
-from reviser.model.layers import Mlp, Rotation, make_dropout, make_norm, rotate, rotation
+from reviser.model.layers import Mlp, RmsNorm, Rotation, make_dropout, make_norm, rotate, rotation
 
 ROW_MULTIPLE = 128
 """Action rows are padded to a multiple of this: a GPU multiplies aligned shapes about twice as fast."""
@@ -40,14 +40,14 @@ class SelfAttention(nn.Module):
         self.shape = (3, config.num_heads, config.head_width)
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
         self.out = nn.Linear(config.width, config.width, bias=False)
-        self.q_norm = nn.RMSNorm(config.head_width, eps=1e-6) if config.qk_norm else None
-        self.k_norm = nn.RMSNorm(config.head_width, eps=1e-6) if config.qk_norm else None
+        self.q_norm = RmsNorm(config.head_width, eps=1e-6) if config.qk_norm else None
+        self.k_norm = RmsNorm(config.head_width, eps=1e-6) if config.qk_norm else None
         self.dropout = make_dropout(config)
 
     def forward(self, x: Tensor, turn: Rotation | None, kernel: Kernel) -> Tensor:
         q, k, v = self.qkv(x).unflatten(-1, self.shape).unbind(dim=-3)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
+            q, k = self.q_norm(q), self.k_norm(k)
         if turn is not None:
             q, k = rotate(q, turn), rotate(k, turn)
         return cast(Tensor, self.dropout(self.out(kernel(q, k, v).flatten(-2))))
@@ -77,9 +77,7 @@ class Transformer(nn.Module):
         self.config = config
         rows = -(-config.alphabet.size // ROW_MULTIPLE) * ROW_MULTIPLE
         self.embedding = nn.Embedding(rows, config.width)
-        self.positions = (
-            nn.Embedding(config.context, config.width) if config.positions == "absolute" else None
-        )
+        self.positions = nn.Embedding(config.context, config.width) if config.positions == "absolute" else None
         self.canvas = make_reader(config)
         self.dropout = make_dropout(config)
         self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.num_layers))
@@ -133,9 +131,7 @@ class Transformer(nn.Module):
         cache.lengths.add_(S if counts is None else counts)
         return hidden
 
-    def _run(
-        self, actions: Tensor, canvas: CanvasInput, positions: Tensor, kernels: Sequence[Kernel]
-    ) -> Tensor:
+    def _run(self, actions: Tensor, canvas: CanvasInput, positions: Tensor, kernels: Sequence[Kernel]) -> Tensor:
         x, memory = self.embedding(actions), None
         if self.positions is not None:
             x = x + self.positions(positions)
@@ -143,6 +139,9 @@ class Transformer(nn.Module):
             memory = self.canvas(canvas, self.embedding.weight)
             x = x if self.config.canvas.has_cross else x + memory.vectors
         x = self.dropout(x)
+        if self.config.norm == "rms":
+            # Half-precision sums between layers: 5% quicker to train. The `layer` family keeps its author's float32.
+            x = x.to(self._dtype(x.device))
         turn = rotation(positions, self.config) if self.positions is None else None
         for block, kernel in zip(self.blocks, kernels, strict=True):
             x = block(x, turn, memory, kernel)

@@ -26,6 +26,8 @@ from reviser.trajectory.record import Seed, Trajectory
 from reviser.trajectory.rng import Random, threshold
 from reviser.trajectory.scramble import NEEDS, Scramble
 
+Ints = npt.NDArray[Any]
+
 _STARTS = {"uniform": kernels.UNIFORM, "front": kernels.FRONT, "end": kernels.END}
 
 
@@ -122,12 +124,12 @@ def allocate_rows(count: int, capacity: int) -> Rows:
 
 
 def draw_rows(
-    code: Code, rules: Rules, tokens: Any, offsets: Any, states: Any, cells: Any, rows: Rows, part: slice
-) -> None:
-    """Draw the targets of `part` into `rows`; threads may share `rows` over disjoint parts."""
-    offsets = offsets[part.start : part.stop + 1]
-    rooms = np.full(len(offsets) - 1, rules.max_length - rules.prefix - rules.suffix, np.int64)
+    codes: Sequence[Code], which: Ints, rules: Rules, tokens: Ints, firsts: Ints, lasts: Ints, rooms: Ints,
+    states: Ints, cells: Ints, rows: Rows,
+) -> None:  # fmt: skip
+    """Draw target i, tokens[firsts[i]:lasts[i]], by codes[which[i]] and the stream states[i], which moves on."""
+    orders, logs = np.stack([code.order for code in codes]), np.stack([code.logs for code in codes])
     kernels.draw_many(
-        code.order, code.logs, tokens, offsets, rooms, encode_ids(rules), states[part], cells,
-        rows.actions[part], rows.has_loss[part], rows.begins[part], rows.log_q[part],
+        orders, logs, which, tokens, firsts, lasts, rooms, encode_ids(rules), states, cells,
+        rows.actions, rows.has_loss, rows.begins, rows.log_q,
     )  # fmt: skip

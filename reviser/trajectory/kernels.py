@@ -365,14 +365,19 @@ def draw_one(order: Array, logs: Array, target: Array, room: int, ids: Array, rn
 
 
 @jit
-def draw_many(order: Array, logs: Array, tokens: Array, offsets: Array, rooms: Array, ids: Array, states: Array,
-              cells: Array, rows: Array, loss: Array, begins: Array, log_q: Array) -> None:  # fmt: skip
-    """Draw a trajectory for each target tokens[offsets[i]:offsets[i+1]] into rows[i, begins[i]:]."""
+def draw_many(orders: Array, logs: Array, which: Array, tokens: Array, firsts: Array, lasts: Array, rooms: Array,
+              ids: Array, states: Array, cells: Array, rows: Array, loss: Array, begins: Array,
+              log_q: Array) -> None:  # fmt: skip
+    """Draw a trajectory for each target tokens[firsts[i]:lasts[i]] by orders[which[i]] into rows[i, begins[i]:].
+
+    states[i] is the random stream of target i; begins[i] is TOO_LONG or NO_DRAW where there is none.
+    """
     rng = np.empty(1, np.uint64)
-    for i in range(len(offsets) - 1):
+    for i in range(len(firsts)):
         rng[0] = states[i]
-        target = tokens[offsets[i] : offsets[i + 1]]
-        begins[i], log_q[i] = draw_one(order, logs, target, rooms[i], ids, rng, cells, rows[i], loss[i])
+        k, target = which[i], tokens[firsts[i] : lasts[i]]
+        begins[i], log_q[i] = draw_one(orders[k], logs[k], target, rooms[i], ids, rng, cells, rows[i], loss[i])
+        states[i] = rng[0]
 
 
 @jit

@@ -118,12 +118,13 @@ def _edit_span(offset: int, cells: Array, left: int, clip: Array) -> Any:
 
 @jit
 def replay_one(actions: Array, num_seed: int, num_text: int, rules: Array, width: int, cells: Array, clip: Array,
-               windows: Array, masks: Array) -> Any:  # fmt: skip
+               windows: Array, masks: Array, canvases: Array) -> Any:  # fmt: skip
     """Replay a history; returns (index of the first invalid action or -1, length, cursor, left, right).
 
     `rules`: prefix, suffix, max_length, operator bits. The first `num_seed` actions may pass through
     protected text. windows[i] is the canvas beside the cursor after action i, masks[i] what was valid
-    before it; either may have no rows. The final canvas stands in cells[width:left] and cells[right:-width].
+    before it, canvases[i] the whole canvas after it with CURSOR at the cursor and -1 behind its end; each may
+    have no rows. The final canvas stands in cells[width:left] and cells[right:-width].
     """
     max_length = rules[2]
     low, tail, operators = 0, 0, rules[3] | MOVE_BIT
@@ -132,7 +133,7 @@ def replay_one(actions: Array, num_seed: int, num_text: int, rules: Array, width
     cells[size:] = num_text
     left, right = width, size
     clip[0] = 0
-    has_windows, has_masks = len(windows) > 0, len(masks) > 0
+    has_windows, has_masks, has_canvases = len(windows) > 0, len(masks) > 0, len(canvases) > 0
     for i in range(len(actions)):
         action = actions[i]
         length, cursor = left - width + size - right, left - width
@@ -166,6 +167,16 @@ def replay_one(actions: Array, num_seed: int, num_text: int, rules: Array, width
             state = STOPPED
         else:
             left = _edit_span(offset, cells, left, clip)
+        if has_canvases:
+            for k in range(canvases.shape[1]):
+                place = width + k
+                if place < left:
+                    canvases[i, k] = cells[place]
+                elif place == left:
+                    canvases[i, k] = num_text
+                else:
+                    place += right - left - 1
+                    canvases[i, k] = cells[place] if place < size else -1
         if has_windows:
             # Unrolled for the usual width, and no function: a call with array arguments costs 30 ns here.
             if width == 4:
@@ -185,11 +196,11 @@ def replay_many(rows: Array, begins: Array, num_text: int, rules: Array, width: 
                 windows: Array, targets: Array, offsets: Array) -> Any:  # fmt: skip
     """Replay rows[i, begins[i]:] and compare each final canvas with its target; returns how many differ."""
     num_bad = 0
-    no_masks = np.empty(0, np.int64)
+    no_masks, no_canvases = np.empty(0, np.int64), np.empty((0, 0), np.int32)
     for i in range(len(begins)):
         actions = rows[i, begins[i] :]
         bad, length, _, left, right = replay_one(
-            actions, 0, num_text, rules, width, cells, clip, windows[: len(actions)], no_masks
+            actions, 0, num_text, rules, width, cells, clip, windows[: len(actions)], no_masks, no_canvases
         )
         target = targets[offsets[i] : offsets[i + 1]]
         is_same = bad < 0 and length == len(target)
@@ -200,3 +211,62 @@ def replay_many(rows: Array, begins: Array, num_text: int, rules: Array, width: 
                 break
         num_bad += 0 if is_same else 1
     return num_bad
+
+
+@jit
+def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, begins: Array, num_text: int,
+              rules: Array, width: int, cells: Array, clip: Array, history: Array, actions: Array, labels: Array,
+              masks: Array, positions: Array, segments: Array, windows: Array, canvases: Array) -> Any:  # fmt: skip
+    """Write examples into packed rows, in the order given; returns the first that does not replay, or -1.
+
+    examples[k]: row, column, segment, index into `drawn`, first token, prefix, target and suffix length. The
+    arrays of rows are one column wider than the rows: an example's last window spills into the next START.
+    """
+    num_windows, num_canvases = windows.shape[2], canvases.shape[2]
+    for k in range(len(examples)):
+        row, col, segment, i = examples[k, 0], examples[k, 1], examples[k, 2], examples[k, 3]
+        first, prefix, target, suffix = examples[k, 4], examples[k, 5], examples[k, 6], examples[k, 7]
+        count = _write_seed(history, tokens, first, prefix, target, suffix, num_text)
+        num_seed = count
+        for j in range(begins[i], drawn.shape[1]):
+            history[count] = drawn[i, j]
+            count += 1
+        rules[0], rules[1] = prefix, suffix
+        actions[row, col] = num_text + 1
+        for j in range(num_windows):
+            windows[row, col, j] = num_text
+        for j in range(num_canvases):
+            canvases[row, col, j] = num_text if j == 0 else -1
+        for j in range(count):
+            actions[row, col + j + 1] = history[j]
+            is_learned = j >= num_seed and has_loss[i, begins[i] + j - num_seed]
+            labels[row, col + j] = history[j] if is_learned else -1
+            positions[row, col + j] = j
+            segments[row, col + j] = segment
+        after = col + count + 1
+        bad = replay_one(
+            history[:count], num_seed, num_text, rules, width, cells, clip,
+            windows[row, col + 1 : after if num_windows else col + 1], masks[row, col : col + count],
+            canvases[row, col + 1 : after if num_canvases else col + 1],
+        )[0]  # fmt: skip
+        if bad >= 0:
+            return k
+    return -1
+
+
+@jit
+def _write_seed(history: Array, tokens: Array, first: int, prefix: int, target: int, suffix: int,
+                num_text: int) -> int:  # fmt: skip
+    """The inserts of prefix and suffix and the moves back to the gap; returns how many actions that is."""
+    for j in range(prefix):
+        history[j] = tokens[first + j]
+    for j in range(suffix):
+        history[prefix + j] = tokens[first + prefix + target + j]
+    count, left, exponent = prefix + suffix, suffix, MAX_MOVE_EXPONENT
+    while left:
+        while left < 1 << exponent:
+            exponent -= 1
+        history[count] = num_text + MOVES + 2 * exponent + 1
+        left -= 1 << exponent
+        count += 1
+    return count

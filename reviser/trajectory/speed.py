@@ -51,9 +51,10 @@ def _work(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int
     alphabet = Alphabet(num_text=50257, pad=50256)
     rules, generator = Rules(alphabet), np.random.default_rng(seed)
     tokens = generator.integers(0, alphabet.pad, BATCH * num_tokens, dtype=np.int32)
-    offsets = np.arange(BATCH + 1) * num_tokens
+    offsets, which = np.arange(BATCH + 1) * num_tokens, np.zeros(BATCH, np.int64)
+    rooms = np.full(BATCH, rules.max_length + num_tokens)
     rows, code = allocate_rows(BATCH, 12 * num_tokens + 64), encode_order(order)
-    numbers = np.array([0, 0, rules.max_length, operator_bits(rules)])
+    numbers = np.array([0, 0, rules.max_length + num_tokens, operator_bits(rules)])
     cells = np.empty(rules.max_length + num_tokens + 2 * WIDTH, np.int32)
     clip, windows = np.empty(9, np.int32), np.empty((rows.actions.shape[1], 2 * WIDTH), np.int32)
     base, states = np.uint64(Random.of(seed).state), np.empty(BATCH, np.uint64)
@@ -61,7 +62,7 @@ def _work(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int
     end = time.perf_counter() + seconds
     while True:
         stream_states(base, num_targets, states)
-        draw_rows(code, rules, tokens, offsets, states, cells, rows, slice(0, BATCH))
+        draw_rows([code], which, rules, tokens, offsets[:-1], offsets[1:], rooms, states, cells, rows)
         bad = replay_many(
             rows.actions,
             rows.begins,

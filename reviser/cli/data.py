@@ -1,0 +1,311 @@
+"""`reviser data`: text files to token shards, a tokenizer from text, and what a data folder holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from reviser.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    import rich.progress
+
+    from reviser.data.corpus import Progress
+    from reviser.data.shards import Header
+
+LINE_EVERY_S = 10.0
+SAMPLE_BYTES = 1_000_000
+UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
+
+
+def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
+    parser = commands.add_parser("data", help="make token shards and tokenizers from text, look at shards")
+    kinds = parser.add_subparsers(title="subcommands", required=True, metavar="WHAT")
+    for adder in (_add_prepare, _add_tokenizer, _add_info):
+        adder(kinds)
+
+
+def _leaf(
+    kinds: argparse._SubParsersAction[ArgumentParser], name: str, text: str, description: str, examples: str
+) -> ArgumentParser:
+    parser = kinds.add_parser(
+        name,
+        help=text,
+        description=description,
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    return parser
+
+
+def _add_prepare(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
+    parser = _leaf(
+        kinds,
+        "prepare",
+        "turn text files into a data folder of token ids",
+        "Turn text files into a data folder of token ids, split into train and heldout.\n"
+        "Reads .txt .md .jsonl .json (also .gz .xz .zst), .parquet and .arrow, and folders of them.\n"
+        "Drops exact duplicates. Stopped at any point, the same command goes on where it was.",
+        "  reviser data prepare corpus/ data/web --tokenizer gpt2 --workers 8\n"
+        "  reviser data prepare part-*.jsonl.xz notes.txt data/mine --tokenizer tokenizers/8k --holdout 1%",
+    )
+    parser.add_argument("paths", nargs="+", metavar="FILE|FOLDER", help="what to read, in this order")
+    parser.add_argument("out", metavar="OUT", help="the data folder to make or go on with")
+    parser.add_argument(
+        "--tokenizer", default="default", help="name, tokenizer.json or folder (default: the shipped)"
+    )
+    parser.add_argument("--holdout", default="0.5%", help="share of documents held out (default 0.5%%)")
+    parser.add_argument("--workers", type=int, help="processes that tokenise (default: one per core)")
+    parser.add_argument("--field", default="text", help="JSON field or column with the text (default text)")
+    parser.set_defaults(run=run_prepare)
+
+
+def _add_tokenizer(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
+    parser = _leaf(
+        kinds,
+        "tokenizer",
+        "make a byte-level BPE tokenizer from text files",
+        "Make a byte-level BPE tokenizer from text files, read as `reviser data prepare` reads them.\n"
+        "The same text gives the same tokenizer.",
+        "  reviser data tokenizer corpus/ --size 8192 --out tokenizers/8k --limit-bytes 200M\n"
+        "  reviser data tokenizer notes.txt --size 512 --out tokenizers/tiny --json",
+    )
+    parser.add_argument("paths", nargs="+", metavar="FILE|FOLDER", help="text to learn from")
+    parser.add_argument("--size", type=int, required=True, help="tokens in the vocabulary, at least 257")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="where tokenizer.json goes")
+    parser.add_argument("--limit-bytes", metavar="N", help="stop reading after so much text, e.g. 200M")
+    parser.add_argument("--field", default="text", help="JSON field or column with the text (default text)")
+    parser.set_defaults(run=run_tokenizer)
+
+
+def _add_info(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
+    parser = _leaf(
+        kinds,
+        "info",
+        "show what a data folder holds, and check it",
+        "Show what a data folder holds: documents, tokens, bytes, settings, what was dropped.\n"
+        "With --verify every file is read and compared with its checksum; exit code 1 where one is damaged.",
+        "  reviser data info data/web\n  reviser data info data/web --verify --json",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="a data folder")
+    parser.add_argument("--verify", action="store_true", help="read every file and compare checksums")
+    parser.set_defaults(run=run_info)
+
+
+def run_prepare(args: argparse.Namespace) -> int:
+    from reviser.data.corpus import prepare
+    from reviser.tokenizer import load
+
+    workers = _num_cores() if args.workers is None else args.workers
+    share = parse_share(args.holdout)
+    start = time.monotonic()
+    try:
+        with show_progress("prepare") as bar:
+            header = prepare(
+                args.paths,
+                args.out,
+                load(args.tokenizer),
+                holdout=share,
+                workers=workers,
+                field=args.field,
+                report=lambda progress: bar.show(progress.num_read, progress.num_to_read, _describe(progress)),
+            )
+    except KeyboardInterrupt:
+        print("stopped; run the same command again to go on", file=sys.stderr)
+        return 130
+    seconds = time.monotonic() - start
+    if args.json:
+        print(json.dumps(_as_json(args.out, header) | {"seconds": round(seconds, 1)}))
+    else:
+        print(f"{_summarise(args.out, header)}\n  took       {seconds:.0f} s")
+    return 0
+
+
+def run_tokenizer(args: argparse.Namespace) -> int:
+    from reviser.tokenizer import FILE, train
+
+    path = Path(args.out) / FILE
+    if path.exists():
+        raise ConfigError(f"{path} exists; choose another --out or delete it")
+    reading = _Reading(args.paths, args.field, parse_bytes(args.limit_bytes) if args.limit_bytes else None)
+    with show_progress("tokenizer") as bar:
+        tokenizer = train(reading.texts(bar), args.size)
+    if not reading.num_documents:
+        raise DataError(f"no document to learn from; {(*reading.complaints.first, 'the files are empty')[0]}")
+    tokenizer.save(args.out)
+    num_tokens = sum(map(len, tokenizer.encode_many(reading.sample)))
+    num_bytes = sum(len(text.encode()) for text in reading.sample)
+    result = {
+        "tokenizer": str(path),
+        "num_text": tokenizer.num_text,
+        "sha256": tokenizer.sha256,
+        "num_documents": reading.num_documents,
+        "num_bytes": reading.num_bytes,
+        "bytes_per_token": round(num_bytes / num_tokens, 3),
+        "num_bad": reading.complaints.counts,
+    }
+    print(json.dumps(result) if args.json else _describe_tokenizer(result, args.size))
+    return 0
+
+
+def _describe_tokenizer(result: dict[str, Any], size: int) -> str:
+    few = "" if result["num_text"] == size else f" ({size:,} asked for: the text holds no more pairs)"
+    return (
+        f"{result['tokenizer']}: {result['num_text']:,} tokens{few}, {result['bytes_per_token']} bytes per token\n"
+        f"  learnt from {result['num_documents']:,} documents, {result['num_bytes'] / 1e6:,.1f} MB\n"
+        f"  sha256 {result['sha256']}"
+    )
+
+
+class _Reading:
+    """The texts of some files up to a limit, counted as they pass, with the first megabyte kept."""
+
+    def __init__(self, paths: list[str], field: str, limit: int | None) -> None:
+        from reviser.data.sources import Complaints, read_documents
+
+        self.complaints = Complaints()
+        self._documents = read_documents(paths, field, self.complaints)
+        self._limit = limit
+        self.num_documents, self.num_bytes = 0, 0
+        self.sample: list[str] = []
+
+    def texts(self, bar: Bar) -> Iterator[str]:
+        for document in self._documents:
+            if self._limit is not None and self.num_bytes >= self._limit:
+                return
+            if self.num_bytes < SAMPLE_BYTES:
+                self.sample.append(document.text)
+            self.num_documents += 1
+            self.num_bytes += len(document.text.encode())
+            bar.show(self.num_bytes, self._limit, f"{self.num_documents:,} documents")
+            yield document.text
+
+
+def run_info(args: argparse.Namespace) -> int:
+    from reviser.data.shards import read_header
+
+    header = read_header(args.folder)
+    problem = _find_damage(args.folder, header) if args.verify else None
+    if args.json:
+        verified = {"verified": problem is None, "problem": problem} if args.verify else {}
+        print(json.dumps(_as_json(args.folder, header) | verified))
+    else:
+        print(_summarise(args.folder, header))
+        if args.verify:
+            print(f"  checksums  {problem or 'all files are as written'}")
+    return 0 if problem is None else 1
+
+
+def _find_damage(folder: str, header: Header) -> str | None:
+    from reviser.data.shards import Shards
+
+    try:
+        for name, split in header.splits.items():
+            if split.num_documents:
+                Shards.open(folder, name).verify()
+    except DataError as error:
+        return str(error)
+    return None
+
+
+def parse_share(text: str) -> float:
+    """0.5% or 0.005."""
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError as error:
+        raise ConfigError(f"--holdout {text!r} is no share; write it as 0.5% or 0.005") from error
+
+
+def parse_bytes(text: str) -> int:
+    """200M, 1.5G or a plain number of bytes."""
+    unit = UNITS.get(text[-1:].upper())
+    try:
+        count = int(float(text[:-1] if unit else text) * (unit or 1))
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(f"--limit-bytes {text!r} is no size; write it as 200M, 1.5G or 5000") from error
+    if count < 1:
+        raise ConfigError(f"--limit-bytes {text} leaves nothing to read; it is at least 1")
+    return count
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _as_json(folder: str, header: Header) -> dict[str, Any]:
+    return {"folder": str(folder)} | header.as_json()
+
+
+def _describe(progress: Progress) -> str:
+    return (
+        f"{progress.num_documents:,} documents, {progress.num_tokens / 1e6:,.1f}M tokens, "
+        f"{progress.num_bytes / 1e6:,.1f} MB of text"
+    )
+
+
+def _summarise(folder: str, header: Header) -> str:
+    lines = [f"{folder}: {header.settings.dtype} ids of {header.settings.num_text:,} tokens"]
+    for name, split in header.splits.items():
+        lines.append(
+            f"  {name:<10} {split.num_documents:,} documents, {split.num_tokens:,} tokens, "
+            f"{split.num_bytes:,} bytes in {len(split.shards)} shards"
+        )
+    lines.append(f"  held out   {header.settings.holdout:.4g} of all documents, by a hash of their text")
+    lines.append(f"  dropped    {header.num_duplicates:,} duplicates, {sum(header.num_bad.values()):,} bad records")
+    lines += [f"             {count:,} x {problem}" for problem, count in header.num_bad.items()]
+    lines += [f"             {first}" for first in header.first_bad]
+    lines.append(f"  read from  {len(header.inputs)} files, {sum(each.num_bytes for each in header.inputs):,} bytes")
+    lines.append(f"  tokenizer  sha256 {header.settings.tokenizer_sha256}")
+    return "\n".join(lines)
+
+
+class Bar(Protocol):
+    def show(self, done: float, total: float | None, text: str) -> None: ...
+
+
+class _Lines:
+    """One line every ten seconds, for a log."""
+
+    def __init__(self, title: str) -> None:
+        self._title, self._shown_at = title, time.monotonic()
+
+    def show(self, done: float, total: float | None, text: str) -> None:
+        if time.monotonic() - self._shown_at >= LINE_EVERY_S:
+            share = f"{100 * done / total:.0f}%, " if total else ""
+            print(f"{self._title}: {share}{text}", file=sys.stderr, flush=True)
+            self._shown_at = time.monotonic()
+
+
+class _Rich:
+    """A bar that is redrawn in place."""
+
+    def __init__(self, progress: rich.progress.Progress) -> None:
+        self._progress, self._task = progress, progress.add_task("", total=None)
+
+    def show(self, done: float, total: float | None, text: str) -> None:
+        self._progress.update(self._task, completed=done, total=total, description=text)
+
+
+@contextmanager
+def show_progress(title: str) -> Iterator[Bar]:
+    """A bar on a terminal, lines elsewhere; on stderr, since stdout is for results."""
+    if not sys.stderr.isatty():
+        yield _Lines(title)
+        return
+    from rich import progress
+    from rich.console import Console
+
+    text = (progress.TextColumn(title), progress.TextColumn("{task.description}"))
+    columns = (text[0], progress.BarColumn(), progress.TaskProgressColumn(), progress.TimeRemainingColumn(), text[1])
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        yield _Rich(shown)

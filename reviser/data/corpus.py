@@ -1,0 +1,251 @@
+"""Documents to token shards: `prepare` reads files of text and writes a data folder.
+
+    sources -> batches of new documents -> token ids (in workers) -> shards
+               drop duplicates, hold out      in order
+
+A document is dropped when its text was seen before, and held out when a hash of its text falls below the
+held-out share: neither depends on order or on the number of workers. The folder can be killed at any moment
+and continued by the same call; every byte of it is the same either way.
+
+    header = prepare(["corpus/"], "data/web", load("gpt2"), holdout=0.005, workers=8)
+    header.splits["train"].num_tokens
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reviser.data.shards import (
+    FORMAT,
+    HEADER,
+    SPLITS,
+    VERSION,
+    Header,
+    Input,
+    Settings,
+    hash_file,
+    read_header,
+    read_json,
+    write_json,
+)
+from reviser.data.sources import Source, find_sources
+from reviser.data.stream import Batch, Cursor, Ids, Seen, encode_in_order, read_batches
+from reviser.data.writer import FolderWriter, SplitLengths, remove_parts
+from reviser.errors import ConfigError, DataError
+from reviser.tokenizer import Tokenizer
+
+BATCH_CHARACTERS = 1 << 20
+SHARD_TOKENS = 1 << 25
+CHECKPOINT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a report callback is told after each batch."""
+
+    num_read: int
+    num_to_read: int
+    num_documents: int
+    num_tokens: int
+    num_bytes: int
+
+
+Report = Callable[[Progress], None]
+
+
+def prepare(
+    paths: Iterable[str | Path],
+    out: str | Path,
+    tokenizer: Tokenizer,
+    *,
+    holdout: float = 0.005,
+    workers: int = 1,
+    field: str = "text",
+    shard_tokens: int = SHARD_TOKENS,
+    checkpoint_s: float = CHECKPOINT_S,
+    batch_characters: int = BATCH_CHARACTERS,
+    report: Report | None = None,
+) -> Header:
+    """Make, or go on making, the data folder `out`.
+
+    `workers` and the last three arguments change nothing in it.
+    """
+    if not 0 <= holdout < 1:
+        raise ConfigError(f"holdout is {holdout}; it is a share from 0 to below 1, such as 0.005 or 0.5%")
+    if workers < 1:
+        raise ConfigError(f"workers is {workers}; at least one is needed")
+    folders, out = [Path(path) for path in paths], Path(out)
+    for path in folders:
+        if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
+            raise DataError(f"{out}: lies inside {path}, which is read; choose a folder outside it")
+    sources = find_sources(folders)
+    inputs = tuple(map(_describe_input, sources))
+    settings = Settings(tokenizer.sha256, tokenizer.num_text, holdout, field, shard_tokens)
+    with _own(out):
+        _check_begun(out, settings, inputs)
+        if _is_complete(out):
+            remove_parts(out)
+            return read_header(out)
+        with closing(_Job(out, sources, settings, inputs)) as job:
+            tokenizer.save(out)
+            job.run(tokenizer, workers, batch_characters, checkpoint_s, report or _say_nothing)
+            return job.finish()
+
+
+def _say_nothing(progress: Progress) -> None:
+    pass
+
+
+def _describe_input(source: Source) -> Input:
+    try:
+        return Input(str(source.path), source.num_bytes, hash_file(source.path))
+    except OSError as error:
+        raise DataError(f"{source.path}: cannot be read ({error.strerror})") from error
+
+
+@contextmanager
+def _own(out: Path) -> Iterator[None]:
+    """Make the folder and keep a second process off it; the lock ends with the process."""
+    if out.exists() and not out.is_dir():
+        raise DataError(f"{out}: a file, but the data goes into a folder; choose another name")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        handle = os.open(out, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        finally:
+            os.close(handle)
+    except BlockingIOError as error:
+        raise DataError(f"{out}: another process is preparing this folder; wait for it or choose another") from error
+    except OSError as error:
+        raise DataError(f"{out}: cannot be written ({error.strerror}); mend that and run it again") from error
+
+
+def _is_complete(out: Path) -> bool:
+    return (out / HEADER).exists() and bool(read_json(out).get("complete"))
+
+
+_REMEDY = "repeat the first call, choose another folder, or delete this one"
+
+
+def _check_begun(out: Path, settings: Settings, inputs: tuple[Input, ...]) -> None:
+    """Refuse a folder that was begun with other settings or inputs, or is no data folder."""
+    if not (out / HEADER).exists():
+        if any(out.iterdir()):
+            raise DataError(f"{out}: not empty and not a data folder; choose another folder")
+        return
+    begun = read_json(out)
+    for name, now in dataclasses.asdict(settings).items():
+        before = begun.get("settings", {}).get(name)
+        if before != now:
+            raise DataError(f"{out}: begun with {name} {before}, now {now}; {_REMEDY}")
+    before_all = [each["sha256"] for each in begun.get("inputs", [])]
+    if len(inputs) != len(before_all):
+        raise DataError(f"{out}: begun with {len(before_all)} files, now {len(inputs)}; {_REMEDY}")
+    for now_input, sha256 in zip(inputs, before_all, strict=True):
+        if now_input.sha256 != sha256:
+            raise DataError(f"{out}: {now_input.path} has changed since this folder was begun; {_REMEDY}")
+
+
+class _Job:
+    """One folder in the making, from its last checkpoint on."""
+
+    def __init__(self, out: Path, sources: list[Source], settings: Settings, inputs: tuple[Input, ...]) -> None:
+        self._out, self._sources, self._settings, self._inputs = out, sources, settings, inputs
+        progress = read_json(out)["progress"] if (out / HEADER).exists() else {}
+        self._cursor = Cursor.from_json(progress["cursor"]) if progress else Cursor()
+        self._num_tokenless: int = progress.get("num_tokenless", 0)
+        self._lengths = {name: SplitLengths(**progress.get("splits", {}).get(name, {})) for name in SPLITS}
+        self._save_state(self._state())
+        self._writer = FolderWriter(out, settings, self._lengths, self._cursor.num_hashes)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _state(self) -> dict[str, Any]:
+        splits = {name: each.as_json() for name, each in self._lengths.items()}
+        return {"cursor": self._cursor.as_json(), "num_tokenless": self._num_tokenless, "splits": splits}
+
+    def _save_state(self, state: dict[str, Any]) -> None:
+        first = {"format": FORMAT, "version": VERSION, "complete": False}
+        inputs = [dataclasses.asdict(each) for each in self._inputs]
+        settings = dataclasses.asdict(self._settings)
+        write_json(self._out, first | {"settings": settings, "inputs": inputs, "progress": state})
+
+    def run(
+        self, tokenizer: Tokenizer, workers: int, batch_characters: int, checkpoint_s: float, report: Report
+    ) -> None:
+        seen = Seen(self._writer.read_hashes())
+        ahead = Cursor.from_json(self._cursor.as_json())
+        field, holdout = self._settings.field, self._settings.holdout
+        batches = read_batches(self._sources, field, holdout, ahead, seen, batch_characters)
+        state, saved_at = self._state(), time.monotonic()
+        try:
+            with closing(encode_in_order(tokenizer, batches, workers)) as encoded:
+                for batch, ids in encoded:
+                    self._write(batch, ids)
+                    state = self._state()
+                    if time.monotonic() - saved_at >= checkpoint_s:
+                        self._checkpoint(state)
+                        saved_at = time.monotonic()
+                    report(self._progress(batch.num_read))
+        except KeyboardInterrupt:
+            self._checkpoint(state)
+            raise
+        self._checkpoint(state)
+
+    def _checkpoint(self, state: dict[str, Any]) -> None:
+        self._writer.sync()
+        self._save_state(state)
+
+    def _write(self, batch: Batch, ids: Ids) -> None:
+        for text, tokens, is_heldout in zip(batch.texts, ids, batch.is_heldout, strict=True):
+            if len(tokens):
+                self._writer.splits["heldout" if is_heldout else "train"].add(tokens, len(text.encode()))
+            else:
+                self._num_tokenless += 1
+        self._writer.add_hashes(batch.hashes)
+        self._cursor = batch.cursor
+
+    def _progress(self, num_read: int) -> Progress:
+        return Progress(
+            num_read=num_read,
+            num_to_read=sum(each.num_bytes for each in self._inputs),
+            num_documents=sum(each.num_documents for each in self._lengths.values()),
+            num_tokens=sum(each.num_tokens for each in self._lengths.values()),
+            num_bytes=sum(each.num_bytes for each in self._lengths.values()),
+        )
+
+    def finish(self) -> Header:
+        """Write what the finished folder has on top; doing it twice gives the same."""
+        complaints = self._cursor.complaints
+        tokenless = {"no tokens": self._num_tokenless} if self._num_tokenless else {}
+        if not any(each.num_documents for each in self._lengths.values()):
+            self._remove()
+            first = complaints.first[0] if complaints.first else "they are empty"
+            raise DataError(f"no document in {len(self._inputs)} files; {first}")
+        header = Header(
+            settings=self._settings,
+            inputs=self._inputs,
+            splits={name: self._writer.splits[name].finish() for name in SPLITS},
+            num_bad=complaints.counts | tokenless,
+            first_bad=tuple(complaints.first),
+            num_duplicates=self._cursor.num_duplicates,
+        )
+        write_json(self._out, header.as_json())
+        remove_parts(self._out)
+        return header
+
+    def _remove(self) -> None:
+        for path in self._out.iterdir():
+            path.unlink()
+        self._out.rmdir()

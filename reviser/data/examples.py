@@ -1,0 +1,232 @@
+"""Documents to examples: which stretch of which document is prompt, which is to be written.
+
+An example is a stretch of one document, cut into prefix, target and (to infill) suffix:
+
+    document   ... The boats lay still, and the gulls were asleep. A child came down the steps. ...
+    continue   [The boats lay still,][ and the gulls were asleep.]         prefix, target
+    infill     [The boats][ lay still, and][ the gulls were asleep.]       prefix, target, suffix
+
+A document gives as many examples an epoch as its length allows, each with its own random stream
+(seed, epoch, slot), so an example never depends on its neighbours or on who draws it. Stretches begin
+where a sentence begins, and continuations end where a sentence or the document ends, when one is near.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reviser.data.shards import Shards
+from reviser.errors import ConfigError
+from reviser.tokenizer import Tokenizer
+from reviser.trajectory.kernels import _below, jit, stream_states
+from reviser.trajectory.rng import Random
+
+Array = npt.NDArray[Any]
+NEAR = 16
+"""How far, in tokens, a sentence's end may be to be called near."""
+
+
+@dataclass(frozen=True)
+class JobConfig:
+    """What is asked of the model: lengths in tokens, drawn uniformly from their ranges."""
+
+    prefix: tuple[int, int] = (0, 64)
+    length: tuple[int, int] = (16, 160)
+    suffix: tuple[int, int] = (4, 48)
+    infill: float = 0.0
+    """Share of examples that fill a gap; the others continue."""
+    from_start: float = 0.3
+    """Share of stretches that begin where their document begins."""
+
+    def __post_init__(self) -> None:
+        for name in ("prefix", "length", "suffix"):
+            low, high = getattr(self, name)
+            if not (1 if name == "length" else 0) <= low <= high:
+                raise ConfigError(f"jobs.{name}={low},{high} is no range of lengths; write it as low,high")
+        for name in ("infill", "from_start"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"jobs.{name}={getattr(self, name)} is no share between 0 and 1")
+
+    @property
+    def longest(self) -> int:
+        """The most tokens a canvas can hold."""
+        return self.prefix[1] + self.length[1] + (self.suffix[1] if self.infill else 0) + NEAR
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Some examples: example i is tokens[first[i]:] cut into prefix[i], length[i] and suffix[i] tokens."""
+
+    tokens: npt.NDArray[np.int32]
+    first: npt.NDArray[np.int64]
+    prefix: npt.NDArray[np.int64]
+    length: npt.NDArray[np.int64]
+    suffix: npt.NDArray[np.int64]
+    states: npt.NDArray[np.uint64]
+    """The random stream of each, with which its trajectory is drawn."""
+    document: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def select(self, chosen: Array) -> Examples:
+        """Some of the examples, over the same tokens."""
+        parts = (self.first, self.prefix, self.length, self.suffix, self.states, self.document)
+        return Examples(self.tokens, *(part[chosen] for part in parts))
+
+    def target(self, i: int) -> npt.NDArray[np.int32]:
+        start = self.first[i] + self.prefix[i]
+        return self.tokens[start : start + self.length[i]]
+
+
+def sentence_ends(tokenizer: Tokenizer) -> npt.NDArray[np.uint8]:
+    """For each token, 1 if a sentence or line may end with it."""
+    table = np.zeros(tokenizer.num_text, np.uint8)
+    for token in range(tokenizer.num_text):
+        piece = tokenizer.piece(token)
+        text = piece.rstrip("\"'”’)]")
+        table[token] = text.endswith((".", "!", "?")) or "\n" in piece
+    return table
+
+
+class Slots:
+    """Every example of a corpus has a slot; an epoch visits all slots in a random order."""
+
+    def __init__(self, shards: Shards, jobs: JobConfig) -> None:
+        usual = max(sum(jobs.prefix) // 2 + sum(jobs.length) // 2, 1)
+        lengths = np.asarray(shards.lengths, np.int64)
+        counts = np.where(lengths >= 2, np.maximum(lengths // usual, 1), 0)
+        self.ends = np.cumsum(counts)
+        self.jobs, self.shards, self.lengths = jobs, shards, lengths
+        self.is_end = sentence_ends(shards.tokenizer)
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def shuffle(self, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+        """The order in which an epoch visits the slots."""
+        return np.random.default_rng([seed, epoch]).permutation(len(self))
+
+    def examples(self, slots: npt.NDArray[np.int64], seed: int, epoch: int) -> Examples:
+        """The examples of some slots."""
+        documents = np.searchsorted(self.ends, slots, side="right")
+        states = _streams(Random.of(seed, epoch), slots)
+        return _cut(self.shards, self.jobs, self.is_end, documents, states)
+
+
+def heldout_examples(shards: Shards, count: int, prefix: int, length: int, infill: bool = False) -> Examples:
+    """The same examples every time: the beginnings of documents long enough, for measuring likelihood.
+
+    With `infill` the stretch has a suffix as long as the prefix.
+    """
+    suffix = prefix if infill else 0
+    need = prefix + length + suffix + NEAR
+    chosen = np.flatnonzero(shards.lengths >= need)[:count]
+    if not len(chosen):
+        raise ConfigError(f"no held-out document has {need} tokens; hold more out or measure shorter ones")
+    jobs = JobConfig((prefix, prefix), (length, length), (suffix, suffix), float(infill), from_start=1.0)
+    states = _streams(Random.of(0), chosen.astype(np.int64))
+    return _cut(shards, jobs, sentence_ends(shards.tokenizer), chosen, states)
+
+
+def shorten(examples: Examples, share: float = 0.75) -> Examples:
+    """The same stretches with shorter targets, for trajectories that came out too long."""
+    return replace(examples, length=np.maximum((examples.length * share).astype(np.int64), 1))
+
+
+def _streams(base: Random, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    states = np.empty(len(numbers), np.uint64)
+    _fill_streams(np.uint64(base.state), numbers, states)
+    return states
+
+
+@jit
+def _fill_streams(base: Any, numbers: Array, states: Array) -> None:
+    for i in range(len(numbers)):
+        stream_states(base, numbers[i], states[i : i + 1])
+
+
+def _cut(shards: Shards, jobs: JobConfig, is_end: Array, documents: Array, states: Array) -> Examples:
+    """Choose a stretch of each document, gather its tokens, and cut it at sentence ends."""
+    count = len(documents)
+    stretch, cuts = np.empty((count, 2), np.int64), np.empty((count, 4), np.int64)
+    ranges = np.array([*jobs.prefix, *jobs.length, *jobs.suffix], np.int64)
+    shares = np.array([round(jobs.infill * 2**32), round(jobs.from_start * 2**32)], np.int64)
+    _choose_stretches(shards.lengths[documents], ranges, shares, states, stretch, cuts)
+    parts = [
+        shards[int(document)][start : start + size]
+        for document, (start, size) in zip(documents, stretch.tolist(), strict=True)
+    ]
+    tokens = np.concatenate(parts).astype(np.int32) if parts else np.empty(0, np.int32)
+    offsets = np.concatenate(([0], np.cumsum(stretch[:, 1])))
+    _snap(tokens, offsets, stretch, shards.lengths[documents], is_end, cuts)
+    return Examples(tokens, offsets[:-1] + cuts[:, 0], cuts[:, 1], cuts[:, 2], cuts[:, 3], states, documents)
+
+
+@jit
+def _choose_stretches(lengths: Array, ranges: Array, shares: Array, states: Array, stretch: Array,
+                      cuts: Array) -> None:  # fmt: skip
+    """stretch[i]: where the stretch begins and how many tokens it has, NEAR more than needed at either end;
+    cuts[i]: 0 or NEAR to skip at most at the front, then prefix, target, suffix as drawn."""
+    rng = np.empty(1, np.uint64)
+    for i in range(len(lengths)):
+        rng[0] = states[i]
+        is_infill = _below(rng, 1 << 32) < shares[0]
+        is_first = _below(rng, 1 << 32) < shares[1]
+        prefix = ranges[0] + _below(rng, ranges[1] - ranges[0] + 1)
+        target = ranges[2] + _below(rng, ranges[3] - ranges[2] + 1)
+        suffix = ranges[4] + _below(rng, ranges[5] - ranges[4] + 1) if is_infill else 0
+        total = lengths[i]
+        need = prefix + target + suffix
+        place = _below(rng, max(total - need, 0) + 1)
+        start = 0 if is_first else place
+        stretch[i, 0] = start
+        stretch[i, 1] = min(need + 2 * NEAR, total - start)
+        cuts[i, 0], cuts[i, 1], cuts[i, 2], cuts[i, 3] = (0 if start == 0 else NEAR), prefix, target, suffix
+        states[i] = rng[0]
+
+
+@jit
+def _snap(tokens: Array, offsets: Array, stretch: Array, lengths: Array, is_end: Array, cuts: Array) -> None:
+    """Move beginnings to sentence starts and continuations' ends to sentence ends, where one is near.
+
+    cuts[i] becomes: tokens skipped at the front, prefix, target, suffix; what does not fit is shortened,
+    the prefix first.
+    """
+    for i in range(len(cuts)):
+        first, size = offsets[i], stretch[i, 1]
+        skip = 0
+        for k in range(min(cuts[i, 0], size - 2)):
+            if is_end[tokens[first + k]]:
+                skip = k + 1
+                break
+        room = size - skip
+        prefix, target, suffix = cuts[i, 1], cuts[i, 2], cuts[i, 3]
+        if prefix + target + suffix > room:
+            over = prefix + target + suffix - room
+            less = min(over, max(prefix - room // 4, 0))
+            prefix -= less
+            less = min(over - less, max(suffix - room // 4, 0)) if suffix else 0
+            suffix -= less
+            target = max(room - prefix - suffix, 1)
+        is_last = stretch[i, 0] + size == lengths[i]
+        if suffix == 0:
+            target = _snap_end(tokens, first + skip + prefix, target, room - prefix, is_last, is_end)
+        cuts[i, 0], cuts[i, 1], cuts[i, 2], cuts[i, 3] = skip, prefix, target, suffix
+
+
+@jit
+def _snap_end(tokens: Array, start: int, target: int, room: int, is_last: bool, is_end: Array) -> Any:
+    """The length nearest to `target` that ends a sentence or, where that is near, the document."""
+    for k in range(NEAR + 1):
+        for sign in range(2):
+            length = target + (k if sign else -k)
+            if length < 1 or length > room:
+                continue
+            if (is_last and length == room) or is_end[tokens[start + length - 1]]:
+                return length
+    return target

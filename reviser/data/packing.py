@@ -1,0 +1,209 @@
+"""Examples to rows: trajectories drawn, several to a row, none seeing another; arrays for the model out.
+
+    row  START a b c M STOP' START d e f ... pad pad        labels are one action ahead of the inputs
+    pos    0   1 2 3 4       0     1 2 3     0   1          segments 0 0 0 0 0 1 1 1 1 2 2
+
+Best-fit packing of a block of examples fills about 99 positions in 100. (STOP' is a label only: it is never
+fed.) Padding is an example of its own, without labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reviser.actions import NUM_SPECIAL
+from reviser.canvas import Rules
+from reviser.config import CanvasConfig
+from reviser.data.examples import Examples, shorten
+from reviser.errors import ConfigError, DataError
+from reviser.trajectory.draw import Code, Rows, allocate_rows, draw_rows, encode_order
+from reviser.trajectory.kernels import NO_DRAW, TOO_LONG, jit
+from reviser.trajectory.orders import Mixture, Order
+from reviser.trajectory.replay import fill_rows, operator_bits
+from reviser.trajectory.rng import Random
+
+Array = npt.NDArray[Any]
+MAX_TRIES = 24
+EVERYTHING = (1 << (NUM_SPECIAL + 1)) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Rows of examples as the model reads them; the first axis of every array but `starts` is the row."""
+
+    actions: npt.NDArray[np.int32]
+    labels: npt.NDArray[np.int32]
+    valid: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int32]
+    segments: npt.NDArray[np.int32]
+    windows: npt.NDArray[np.int32] | None
+    canvases: npt.NDArray[np.int32] | None
+    num_actions: npt.NDArray[np.int64]
+    """Positions of each row that carry actions."""
+    places: npt.NDArray[np.int64]
+    """Row, column and number of positions of each example."""
+    log_q: npt.NDArray[np.float64]
+    num_tokens: npt.NDArray[np.int64]
+    """Target tokens of each example."""
+
+    @property
+    def fill(self) -> float:
+        """The share of positions that carry actions."""
+        return float(self.num_actions.sum()) / self.actions.size
+
+
+@dataclass(frozen=True)
+class Packer:
+    """Draws trajectories for examples and packs them, by one order and one set of rules."""
+
+    order: Order
+    rules: Rules
+    canvas: CanvasConfig
+    row: int
+    context: int | None = None
+    """Longest example in positions; longer ones get a shorter target. None: no limit but the row."""
+    longest_canvas: int = 512
+
+    def pack(self, examples: Examples, shuffle: Random | None = None) -> Packed:
+        """All examples in as few rows as best-fit finds; `shuffle` puts the rows in a random order."""
+        examples, drawn = self._draw(examples)
+        sizes = _history_sizes(examples, drawn)
+        places, num_rows = np.empty((len(sizes), 3), np.int64), 0
+        num_rows = _fit(np.argsort(-sizes, kind="stable"), sizes, self.row, places)
+        if shuffle is not None:
+            order = np.random.default_rng(shuffle.state).permutation(num_rows)
+            places[:, 0] = order[places[:, 0]]
+        return self._fill(examples, drawn, sizes, places, num_rows)
+
+    def _draw(self, examples: Examples) -> tuple[Examples, Rows]:
+        """A trajectory for each example; what does not fit the context is drawn again, shorter."""
+        limit = self.context or self.row
+        codes, which = self._pick(examples)
+        drawn = self._draw_once(examples, codes, which)
+        late = np.flatnonzero(self._is_bad(examples, drawn, limit))
+        for _ in range(MAX_TRIES):
+            if not len(late):
+                return examples, drawn
+            again = shorten(examples.select(late))
+            redrawn = self._draw_once(again, codes, which[late])
+            examples.length[late], examples.states[late] = again.length, again.states
+            for name in ("actions", "has_loss", "begins", "log_q"):
+                getattr(drawn, name)[late] = getattr(redrawn, name)
+            late = late[self._is_bad(again, redrawn, limit)]
+        raise ConfigError(
+            f"an example of {int(examples.prefix[late[0]])} prompt tokens does not fit {limit} positions; "
+            "raise model.context or shorten jobs.prefix and jobs.suffix"
+        )
+
+    def _pick(self, examples: Examples) -> tuple[Sequence[Code], npt.NDArray[np.int64]]:
+        """Which order draws which example."""
+        if not isinstance(self.order, Mixture):
+            return [encode_order(self.order)], np.zeros(len(examples), np.int64)
+        orders = [order for _, order in self.order.parts]
+        which = np.empty(len(examples), np.int64)
+        for i, state in enumerate(examples.states.tolist()):
+            rng = Random(state)
+            which[i] = orders.index(self.order.pick(rng))
+            examples.states[i] = rng.state
+        return [encode_order(order) for order in orders], which
+
+    def _draw_once(self, examples: Examples, codes: Sequence[Code], which: Array) -> Rows:
+        rows = allocate_rows(len(examples), self.row)
+        first = examples.first + examples.prefix
+        rooms = self.rules.max_length - examples.prefix - examples.suffix
+        cells = np.empty(max(self.rules.max_length, int(examples.length.max(initial=0))), np.int32)
+        draw_rows(
+            codes, which, self.rules, examples.tokens, first, first + examples.length, rooms, examples.states,
+            cells, rows,
+        )  # fmt: skip
+        return rows
+
+    def _is_bad(self, examples: Examples, drawn: Rows, limit: int) -> Array:
+        has_none = (drawn.begins == TOO_LONG) | (drawn.begins == NO_DRAW)
+        is_full = examples.prefix + examples.length + examples.suffix > self.rules.max_length
+        bad: Array = has_none | is_full | (_history_sizes(examples, drawn) > limit)
+        return bad
+
+    def _fill(self, examples: Examples, drawn: Rows, sizes: Array, places: Array, num_rows: int) -> Packed:
+        width = self.canvas.window if self.canvas.has_windows else 0
+        num_cells = self.longest_canvas + 1 if self.canvas.has_rows else 0
+        alphabet, shape = self.rules.alphabet, (num_rows, self.row + 1)
+        actions, labels = np.full(shape, alphabet.pad, np.int32), np.full(shape, -1, np.int32)
+        valid, positions = np.full(shape, EVERYTHING, np.int64), np.zeros(shape, np.int32)
+        segments = np.full(shape, -1, np.int32)
+        windows = np.full((*shape, 2 * width), alphabet.none, np.int32)
+        canvases = np.full((*shape, num_cells), -1, np.int32)
+        bad = fill_rows(
+            _table(examples, places), examples.tokens, drawn.actions, drawn.has_loss, drawn.begins,
+            alphabet.num_text, np.array([0, 0, self.rules.max_length, operator_bits(self.rules)]), width,
+            np.empty(self.rules.max_length + 2 * width + 1, np.int32), np.empty(9, np.int32),
+            np.empty(self.row + 1, np.int32), actions, labels, valid, positions, segments, windows, canvases,
+        )  # fmt: skip
+        if bad >= 0:
+            raise DataError(f"an example of document {int(examples.document[bad])} does not replay")
+        num_actions = np.bincount(places[:, 0], sizes, num_rows).astype(np.int64)
+        _mark_padding(num_actions, alphabet.pad, alphabet.none, actions, positions, segments, windows)
+        keep = slice(0, self.row)
+        return Packed(
+            actions[:, keep], labels[:, keep], valid[:, keep], positions[:, keep], segments[:, keep],
+            windows[:, keep] if width else None, canvases[:, keep] if num_cells else None,
+            num_actions, places, drawn.log_q, examples.length,
+        )  # fmt: skip
+
+
+def _history_sizes(examples: Examples, drawn: Rows) -> npt.NDArray[np.int64]:
+    """Positions each example takes: its seed actions and its trajectory."""
+    back = np.bitwise_count(examples.suffix & 511).astype(np.int64) + (examples.suffix >> 9)
+    return examples.prefix + examples.suffix + back + drawn.actions.shape[1] - drawn.begins
+
+
+def _table(examples: Examples, places: Array) -> npt.NDArray[np.int64]:
+    """The table `fill_rows` reads, sorted so that each row fills from left to right."""
+    order = np.lexsort((places[:, 1], places[:, 0]))
+    rows = places[order, 0]
+    is_new = np.ones(len(order), bool)
+    is_new[1:] = rows[1:] != rows[:-1]
+    index = np.arange(len(order))
+    segment = index - np.maximum.accumulate(np.where(is_new, index, 0))
+    parts = (examples.first, examples.prefix, examples.length, examples.suffix)
+    columns = (rows, places[order, 1], segment, order, *(part[order] for part in parts))
+    return np.stack(columns, axis=1).astype(np.int64)
+
+
+@jit
+def _fit(order: Array, sizes: Array, row: int, places: Array) -> Any:
+    """Put each example, largest first, into the fullest row that still has room; returns how many rows."""
+    heads = np.full(row + 1, -1, np.int64)  # rows by room left, as linked lists
+    following = np.full(len(sizes), -1, np.int64)
+    num_rows = 0
+    for i in order:
+        size, room = sizes[i], sizes[i]
+        while room <= row and heads[room] < 0:
+            room += 1
+        if room > row:
+            chosen, room = num_rows, row
+            num_rows += 1
+        else:
+            chosen = heads[room]
+            heads[room] = following[chosen]
+        places[i, 0], places[i, 1], places[i, 2] = chosen, row - room, size
+        following[chosen] = heads[room - size]
+        heads[room - size] = chosen
+    return num_rows
+
+
+@jit
+def _mark_padding(ends: Array, pad: int, none: int, actions: Array, positions: Array, segments: Array,
+                  windows: Array) -> None:  # fmt: skip
+    """What stands behind the last example of a row: a segment of its own that shows nothing."""
+    for r in range(len(ends)):
+        last = segments[r, ends[r] - 1] if ends[r] else -1
+        for c in range(ends[r], actions.shape[1]):
+            actions[r, c], positions[r, c], segments[r, c] = pad, c - ends[r], last + 1
+            for j in range(windows.shape[2]):
+                windows[r, c, j] = none

@@ -1,0 +1,247 @@
+"""The data folder: documents as token ids, memory-mapped, read by number.
+
+    data.json             counts, checksums, settings, sources; `complete` once all is written
+    tokenizer.json        what made the ids
+    train-00000.bin ...   token ids of whole documents end to end, uint16 or uint32, little-endian
+    train.offsets.npy     uint64: where each document begins in the split, and the end of the last
+    train.bytes.npy       uint32: how many bytes of UTF-8 each document's text has
+    heldout...            the same for the documents held out
+
+    document 0         1      2             offsets [0, 4, 6, 11], shards of 6 and 5 tokens:
+    [t t t t][t t] | [t t t t t]            a document never crosses from one shard into the next
+    train-00000.bin  train-00001.bin
+
+`Shards.open(folder, "train")[2]` is the third document's ids, a view into the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reviser.errors import DataError, TokenizerError
+from reviser.tokenizer import Tokenizer, load
+
+FORMAT, VERSION = "reviser data", 1
+HEADER = "data.json"
+SPLITS = ("train", "heldout")
+
+Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One file that went in."""
+
+    path: str
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    file: str
+    num_documents: int
+    num_tokens: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    num_documents: int
+    num_tokens: int
+    num_bytes: int
+    shards: tuple[Shard, ...]
+    offsets_sha256: str
+    bytes_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What decides, with the inputs, every byte of a data folder."""
+
+    tokenizer_sha256: str
+    num_text: int
+    holdout: float
+    field: str
+    shard_tokens: int
+
+    @property
+    def dtype(self) -> str:
+        return "uint16" if self.num_text <= 1 << 16 else "uint32"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """data.json of a complete folder."""
+
+    settings: Settings
+    inputs: tuple[Input, ...]
+    splits: dict[str, Split]
+    num_bad: dict[str, int]
+    first_bad: tuple[str, ...]
+    num_duplicates: int
+
+    def as_json(self) -> dict[str, Any]:
+        first = {"format": FORMAT, "version": VERSION, "complete": True, "dtype": self.settings.dtype}
+        return first | dataclasses.asdict(self)
+
+
+def read_json(folder: Path) -> dict[str, Any]:
+    """data.json as it stands, complete or not, of this format and version."""
+    path = folder / HEADER
+    if not path.is_file():
+        raise DataError(f"{folder}: no data folder, for it holds no {HEADER}; make one with: reviser data prepare")
+    try:
+        parts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: damaged ({error}); prepare the folder again") from error
+    if not isinstance(parts, dict) or parts.get("format") != FORMAT:
+        raise DataError(f"{path}: not the header of a data folder; prepare one with: reviser data prepare")
+    if parts.get("version") != VERSION:
+        found = parts.get("version")
+        raise DataError(f"{path}: version {found}, but this program reads version {VERSION}; prepare it again")
+    return parts
+
+
+def read_header(folder: str | Path) -> Header:
+    """The header of a complete data folder."""
+    folder = Path(folder)
+    parts = read_json(folder)
+    if not parts.get("complete"):
+        raise DataError(f"{folder}: preparation has not finished; run the same reviser data prepare again")
+    try:
+        return Header(
+            settings=Settings(**parts["settings"]),
+            inputs=tuple(Input(**each) for each in parts["inputs"]),
+            splits={name: _read_split(parts["splits"][name]) for name in SPLITS},
+            num_bad=parts["num_bad"],
+            first_bad=tuple(parts["first_bad"]),
+            num_duplicates=parts["num_duplicates"],
+        )
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{folder / HEADER}: damaged ({error}); prepare the folder again") from error
+
+
+def _read_split(parts: dict[str, Any]) -> Split:
+    return Split(**parts | {"shards": tuple(Shard(**each) for each in parts["shards"])})
+
+
+def write_json(folder: Path, parts: dict[str, Any]) -> None:
+    """Replace data.json, whole or not at all."""
+    part = folder / f"{HEADER}.part"
+    part.write_text(json.dumps(parts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(part, folder / HEADER)
+
+
+def hash_file(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Shards:
+    """The documents of one split, by number."""
+
+    def __init__(self, folder: str | Path, split: str = "train") -> None:
+        self.folder, self.split = Path(folder), split
+        if split not in SPLITS:
+            raise DataError(f"no split {split!r}; splits are {', '.join(SPLITS)}")
+        self.header = read_header(folder)
+        self._counts = self.header.splits[split]
+        if not self._counts.num_documents:
+            raise DataError(f"{self.folder}: no document in split {split}; prepare more text or another --holdout")
+        self.offsets: npt.NDArray[np.uint64] = self._load(f"{split}.offsets.npy")
+        self.byte_counts: npt.NDArray[np.uint32] = self._load(f"{split}.bytes.npy")
+        self._tokens = [self._map(shard) for shard in self._counts.shards]
+        self._first = np.cumsum([0, *(shard.num_documents for shard in self._counts.shards)])
+
+    @classmethod
+    def open(cls, folder: str | Path, split: str = "train") -> Shards:
+        return cls(folder, split)
+
+    def __reduce__(self) -> tuple[type[Shards], tuple[Path, str]]:
+        # Another process maps the files again instead of receiving a copy of them.
+        return Shards, (self.folder, self.split)
+
+    def _load(self, name: str) -> npt.NDArray[Any]:
+        path = self.folder / name
+        try:
+            array: npt.NDArray[Any] = np.load(path, mmap_mode="r").view(np.ndarray)
+        except (OSError, ValueError, EOFError) as error:
+            raise DataError(f"{path}: missing or damaged ({error}); prepare the folder again") from error
+        wanted = self._counts.num_documents + name.endswith(".offsets.npy")
+        if array.shape != (wanted,):
+            raise DataError(f"{path}: holds {array.size} numbers, not {wanted}; prepare the folder again")
+        return array
+
+    def _map(self, shard: Shard) -> Tokens:
+        path, dtype = self.folder / shard.file, np.dtype(self.header.settings.dtype).newbyteorder("<")
+        found, wanted = path.stat().st_size if path.is_file() else 0, shard.num_tokens * dtype.itemsize
+        if found != wanted:
+            raise DataError(f"{path}: {found} bytes, but {wanted} were written; prepare the folder again")
+        return np.memmap(path, dtype, mode="r").view(np.ndarray)
+
+    def __len__(self) -> int:
+        return self._counts.num_documents
+
+    def __getitem__(self, document: int) -> Tokens:
+        """The ids of one document, a read-only view into its shard."""
+        if not 0 <= document < len(self):
+            raise IndexError(f"document {document} of {len(self)}")
+        shard = int(np.searchsorted(self._first, document, side="right")) - 1
+        base, start, end = (int(self.offsets[i]) for i in (self._first[shard], document, document + 1))
+        return self._tokens[shard][start - base : end - base]
+
+    @property
+    def num_tokens(self) -> int:
+        return self._counts.num_tokens
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of UTF-8 in all documents together."""
+        return self._counts.num_bytes
+
+    def num_bytes(self, document: int) -> int:
+        """Bytes of UTF-8 in one document's text."""
+        return int(self.byte_counts[document])
+
+    @functools.cached_property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """How many tokens each document has."""
+        offsets = self.offsets.astype(np.int64)
+        return offsets[1:] - offsets[:-1]
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        return self._load_tokenizer()
+
+    def _load_tokenizer(self) -> Tokenizer:
+        path = self.folder / "tokenizer.json"
+        try:
+            tokenizer = load(path)
+        except TokenizerError as error:
+            raise DataError(f"{error}; prepare the folder again") from error
+        if tokenizer.sha256 != self.header.settings.tokenizer_sha256:
+            raise DataError(f"{path}: not the tokenizer that made the ids; prepare the folder again")
+        return tokenizer
+
+    def verify(self) -> None:
+        """Read everything and compare with the checksums; the first damaged file is an error."""
+        wanted = {shard.file: shard.sha256 for shard in self._counts.shards}
+        wanted[f"{self.split}.offsets.npy"] = self._counts.offsets_sha256
+        wanted[f"{self.split}.bytes.npy"] = self._counts.bytes_sha256
+        for name, sha256 in wanted.items():
+            if hash_file(self.folder / name) != sha256:
+                raise DataError(
+                    f"{self.folder / name}: damaged, its sha256 is not {sha256}; prepare the folder again"
+                )
+        self._load_tokenizer()

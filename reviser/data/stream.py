@@ -1,0 +1,176 @@
+"""Sources to batches of new documents, and batches to token ids in any number of processes, in order.
+
+A document whose text was seen before is dropped; one whose hash falls below the held-out share is held out.
+Each batch carries the cursor behind it, from which reading can start again.
+
+>>> Seen(np.array([3], np.uint64)).add(np.array([1, 3, 1], np.uint64)).tolist()
+[True, False, False]
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from multiprocessing import get_context, parent_process
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reviser.data.sources import Complaints, Record, Source, read_records
+from reviser.errors import DataError
+from reviser.tokenizer import Tokenizer
+
+Ids = list[npt.NDArray[np.uint32]]
+
+
+@dataclass(slots=True)
+class Cursor:
+    """How far the sources have been read, and what was found on the way."""
+
+    source: int = 0
+    record: int = 0
+    num_duplicates: int = 0
+    num_hashes: int = 0
+    complaints: Complaints = field(default_factory=Complaints)
+
+    def as_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(parts: dict[str, Any]) -> Cursor:
+        return Cursor(**parts | {"complaints": Complaints(**parts["complaints"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """New documents, and where the sources stand behind them."""
+
+    texts: list[str]
+    hashes: npt.NDArray[np.uint64]
+    is_heldout: list[bool]
+    cursor: Cursor
+    num_read: int
+
+
+class Seen:
+    """The hashes of all documents so far, 8 bytes each, in sorted runs that are merged as they grow.
+
+    64 bits: among 100 million documents the chance that any one is dropped wrongly is about 1 in 4,000.
+    """
+
+    def __init__(self, hashes: npt.NDArray[np.uint64]) -> None:
+        self._runs = [np.sort(hashes)] if len(hashes) else []
+
+    def add(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Which of them are new; of equal ones the first."""
+        is_new = np.zeros(len(hashes), bool)
+        is_new[np.unique(hashes, return_index=True)[1]] = True
+        for run in self._runs:
+            is_new &= run[np.minimum(np.searchsorted(run, hashes), len(run) - 1)] != hashes
+        if is_new.any():
+            self._runs.append(np.sort(hashes[is_new]))
+        while len(self._runs) > 1 and 2 * len(self._runs[-1]) > len(self._runs[-2]):
+            self._runs[-2:] = [np.sort(np.concatenate(self._runs[-2:]))]
+        return is_new
+
+
+def read_batches(
+    sources: list[Source], field: str, holdout: float, cursor: Cursor, seen: Seen, num_characters: int
+) -> Iterator[Batch]:
+    """Everything behind `cursor`, in batches of about `num_characters`; the last may hold no document."""
+    texts: list[str] = []
+    num_pending, num_read = 0, 0
+    for record, num_read in _read_from(sources, field, cursor):
+        if record.problem is not None:
+            cursor.complaints.add(sources[cursor.source].path, record.line, record.problem)
+        elif record.text is not None:
+            texts.append(record.text)
+            num_pending += len(record.text)
+        if num_pending >= num_characters:
+            yield _new_documents(texts, holdout, cursor, seen, num_read)
+            texts, num_pending = [], 0
+    yield _new_documents(texts, holdout, cursor, seen, num_read)
+
+
+def _read_from(sources: list[Source], field: str, cursor: Cursor) -> Iterator[tuple[Record, int]]:
+    """Each record behind the cursor, which moves along, and the bytes read of all sources."""
+    num_before = sum(source.num_bytes for source in sources[: cursor.source])
+    while cursor.source < len(sources):
+        source = sources[cursor.source]
+        for record in read_records(source, field, skip=cursor.record):
+            cursor.record += 1
+            yield record, num_before + record.num_read
+        num_before += source.num_bytes
+        cursor.source, cursor.record = cursor.source + 1, 0
+
+
+def _new_documents(texts: list[str], holdout: float, cursor: Cursor, seen: Seen, num_read: int) -> Batch:
+    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
+    identity, lot = np.frombuffer(digests, "<u8").astype(np.uint64).reshape(-1, 2).T
+    is_new = seen.add(identity)
+    is_heldout = lot[is_new] < np.uint64(int(holdout * 2**64))
+    cursor.num_duplicates += len(texts) - int(is_new.sum())
+    cursor.num_hashes += int(is_new.sum())
+    kept = [text for text, keep in zip(texts, is_new, strict=True) if keep]
+    return Batch(kept, identity[is_new], is_heldout.tolist(), copy.deepcopy(cursor), num_read)
+
+
+def encode_in_order(
+    tokenizer: Tokenizer, batches: Iterable[Batch], workers: int
+) -> Generator[tuple[Batch, Ids], None, None]:
+    """Each batch with the ids of its texts; with more than one worker, in that many processes."""
+    if workers == 1:
+        yield from ((batch, tokenizer.encode_arrays(batch.texts)) for batch in batches)
+        return
+    # Spawned, not forked: `tokenizers` and a progress bar may run threads, which a fork would leave locked.
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (tokenizer,))
+    waiting: deque[tuple[Batch, Future[Ids]]] = deque()
+    try:
+        for batch in batches:
+            waiting.append((batch, pool.submit(_encode, batch.texts)))
+            if len(waiting) > 2 * workers:
+                yield _next_result(waiting)
+        while waiting:
+            yield _next_result(waiting)
+    except BrokenProcessPool as error:
+        raise DataError("a worker process died, perhaps for memory; run it again with fewer --workers") from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _next_result(waiting: deque[tuple[Batch, Future[Ids]]]) -> tuple[Batch, Ids]:
+    batch, future = waiting.popleft()
+    return batch, future.result()
+
+
+_worker_tokenizer: list[Tokenizer] = []
+"""Set once in each worker process."""
+
+
+def _start_worker(tokenizer: Tokenizer) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _worker_tokenizer[:] = [tokenizer]
+
+
+def _end_with_parent() -> None:
+    # A killed parent tells its workers nothing; they would wait for work for ever.
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _encode(texts: list[str]) -> Ids:
+    return _worker_tokenizer[0].encode_arrays(texts)

@@ -1,0 +1,184 @@
+"""Model folders: round trips, damage, tokenizers, the hub, and every error text."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from reviser import tokenizer as tokenizers
+from reviser.config import CanvasConfig, ModelConfig
+from reviser.errors import CheckpointError, MissingPackageError, ReviserError, TokenizerError
+from reviser.model.checkpoint import find, from_pretrained, save_pretrained, tokenizer_of, weights
+from reviser.model.transformer import Transformer
+
+TINY = ModelConfig(num_text=257, pad=256, num_layers=2, width=16, num_heads=2, ff_width=24, context=12)
+BYTES = tokenizers.load("bytes")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    return save_pretrained(Transformer(TINY), tmp_path / "model", BYTES)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TINY,
+        replace(TINY, norm="layer", qk_norm=False, activation="gelu", positions="absolute", tied=False),
+        replace(TINY, canvas=CanvasConfig("window", window=2, slot_width=4)),
+        replace(TINY, canvas=CanvasConfig("cross", gate="scalar")),
+    ],
+    ids=["modern", "author", "window", "cross"],
+)
+def test_a_model_comes_back_from_its_folder(config: ModelConfig, tmp_path: Path) -> None:
+    model = Transformer(config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
+    save_pretrained(model, tmp_path / "model", BYTES)
+    again = from_pretrained(tmp_path / "model")
+    assert again.config == config
+    assert not again.training
+    for name, tensor in weights(model).items():
+        assert torch.equal(weights(again)[name], tensor), name
+    assert not again.head_weight[config.alphabet.size :].any()
+
+
+def test_a_folder_holds_four_files_and_exactly_the_action_rows(folder: Path) -> None:
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["README.md", "config.json", "model.safetensors", "tokenizer.json"]
+    assert load_file(folder / "model.safetensors")["embedding.weight"].shape == (257 + 34, 16)
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+def test_the_card_says_what_the_config_says(folder: Path, tmp_path: Path) -> None:
+    card = (folder / "README.md").read_text()
+    assert "| layers, width, heads | 2, 16, 2 |" in card
+    assert "| actions | insert, stop, move |" in card
+    assert f"tokenizer.json, sha256 {BYTES.sha256}" in card
+    noted = save_pretrained(Transformer(TINY), tmp_path / "noted", None, notes="Trained on nothing.")
+    assert (noted / "README.md").read_text().endswith("| tokenizer | missing |\n\nTrained on nothing.\n")
+
+
+def test_weights_may_be_rounded_in_the_file_and_loaded_in_any_dtype(folder: Path, tmp_path: Path) -> None:
+    model = from_pretrained(folder, dtype=torch.bfloat16)
+    assert model.embedding.weight.dtype == torch.bfloat16
+    half = save_pretrained(from_pretrained(folder), tmp_path / "half", BYTES, dtype=torch.bfloat16)
+    assert load_file(half / "model.safetensors")["norm.weight"].dtype == torch.bfloat16
+    assert torch.equal(from_pretrained(half).embedding.weight, model.embedding.weight.float())
+
+
+def test_a_folder_is_replaced_only_when_asked(folder: Path) -> None:
+    with pytest.raises(CheckpointError, match="already exists; give another folder, or remove it first"):
+        save_pretrained(Transformer(TINY), folder, BYTES)
+    other = Transformer(TINY)
+    save_pretrained(other, folder, BYTES, overwrite=True)
+    assert torch.equal(from_pretrained(folder).embedding.weight, other.embedding.weight)
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_save_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match="the tokenizer has 257 tokens and pad 256, the model 300 and 256"):
+        save_pretrained(Transformer(replace(TINY, num_text=300)), tmp_path / "model", BYTES)
+    with pytest.raises(AttributeError):
+        save_pretrained(Transformer(TINY), tmp_path / "model", BYTES, notes=3)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def edit_weights(folder: Path, name: str, tensor: torch.Tensor | None) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors.pop(name, None)
+    save_file(tensors if tensor is None else tensors | {name: tensor}, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "text"),
+    [
+        ("norm.weight", None, "tensor norm.weight is missing"),
+        ("extra", torch.zeros(1), "tensor extra is not part of the model"),
+        ("norm.weight", torch.zeros(3), r"tensor norm.weight has the shape \(3,\), the config wants \(16,\)"),
+    ],
+)
+def test_a_wrong_tensor_is_named(folder: Path, name: str, tensor: torch.Tensor | None, text: str) -> None:
+    edit_weights(folder, name, tensor)
+    with pytest.raises(CheckpointError, match=text) as caught:
+        from_pretrained(folder)
+    assert "model.safetensors: tensor" in str(caught.value)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 1000, -1])
+def test_a_file_cut_short_is_named(folder: Path, keep: int) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(CheckpointError, match="is damaged or cut short") as caught:
+        from_pretrained(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is missing"):
+        from_pretrained(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"is no model folder: it holds no config\.json"):
+        from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"version": 9}, "has the format reviser 9; this version reads reviser 1"),
+        ({"modle": 1}, "does not describe a model: no setting modle; did you mean model?"),
+    ],
+)
+def test_a_config_of_another_kind_is_refused(folder: Path, change: dict[str, int], text: str) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(CheckpointError) as caught:
+        from_pretrained(folder)
+    assert text in str(caught.value)
+
+
+def test_the_tokenizer_comes_back_and_must_be_the_one_it_was(folder: Path) -> None:
+    assert tokenizer_of(folder).sha256 == BYTES.sha256
+    described = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(described | {"tokenizer_sha256": "0"}))
+    with pytest.raises(CheckpointError, match="is not the tokenizer the model was trained with"):
+        tokenizer_of(folder)
+
+
+def test_a_folder_without_a_tokenizer_names_or_misses_it(tmp_path: Path) -> None:
+    named = save_pretrained(Transformer(TINY), tmp_path / "named", None, missing_tokenizer="bytes")
+    assert "missing: it is `bytes`" in (named / "README.md").read_text()
+    assert tokenizer_of(named).sha256 == BYTES.sha256
+    bare = save_pretrained(Transformer(TINY), tmp_path / "bare", None)
+    with pytest.raises(CheckpointError, match=r"holds no tokenizer\.json; copy the one the model was trained with"):
+        tokenizer_of(bare)
+
+
+def test_what_is_no_folder_and_no_hub_id_is_refused(folder: Path) -> None:
+    with pytest.raises(CheckpointError, match="no model folder nowhere; give a folder, or a hub id like name/model"):
+        find("nowhere")
+    with pytest.raises(CheckpointError, match=r"config\.json is a file; give the model's folder"):
+        find(folder / "config.json")
+
+
+def test_a_hub_id_out_of_reach_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(CheckpointError, match="no-such/model is no folder here, and not on the hub") as caught:
+        find("no-such/model")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_hub_id_without_the_hub_package_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingPackageError, match="run: pip install huggingface_hub"):
+        find("some/model")
+    assert issubclass(MissingPackageError, ReviserError)

@@ -1,0 +1,218 @@
+"""Every kind of file gives the same documents; what is wrong in one is counted and named."""
+
+from __future__ import annotations
+
+import doctest
+import gzip
+import json
+import lzma
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import reviser.data.sources
+import reviser.data.unpack
+from reviser.data.sources import Complaints, find_sources, read_documents, read_records
+from reviser.errors import DataError, MissingPackageError
+
+pyarrow = pytest.importorskip("pyarrow")
+zstandard = pytest.importorskip("zstandard")
+
+TEXTS = ["One.", "Two\nlines, déjà vu", "  three  ", "漢字 👩‍🚀\ttab", "five " * 300]
+
+
+def as_lines(texts: list[str]) -> bytes:
+    return "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts)).encode()
+
+
+def as_text(texts: list[str]) -> bytes:
+    return "\n<|endoftext|>\n".join(texts).encode() + b"\n"
+
+
+def as_table(texts: list[str]) -> Any:
+    return pyarrow.table({"id": list(range(len(texts))), "text": texts})
+
+
+def write_parquet(path: Path, texts: list[str]) -> None:
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(as_table(texts), path, row_group_size=2)
+
+
+def write_arrow_stream(path: Path, texts: list[str]) -> None:
+    with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, as_table(texts).schema) as writer:
+        writer.write_table(as_table(texts), max_chunksize=2)
+
+
+def write_arrow_file(path: Path, texts: list[str]) -> None:
+    with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_file(file, as_table(texts).schema) as writer:
+        writer.write_table(as_table(texts), max_chunksize=2)
+
+
+WRITERS: dict[str, Callable[[Path, list[str]], object]] = {
+    "a.txt": lambda path, texts: path.write_bytes(as_text(texts)),
+    "a.md.gz": lambda path, texts: path.write_bytes(gzip.compress(as_text(texts))),
+    "a.jsonl": lambda path, texts: path.write_bytes(as_lines(texts)),
+    "a.json.gz": lambda path, texts: path.write_bytes(gzip.compress(as_lines(texts))),
+    "a.jsonl.xz": lambda path, texts: path.write_bytes(lzma.compress(as_lines(texts))),
+    "a.jsonl.zst": lambda path, texts: path.write_bytes(zstandard.compress(as_lines(texts))),
+    "a.parquet": write_parquet,
+    "stream.arrow": write_arrow_stream,
+    "file.arrow": write_arrow_file,
+}
+
+
+def texts_of(*paths: Path) -> list[str]:
+    return [document.text for document in read_documents(paths)]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_kind_of_file_gives_the_same_documents(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    WRITERS[name](path, TEXTS)
+    assert texts_of(path) == TEXTS
+    (source,) = find_sources([path])
+    records = list(read_records(source, "text"))
+    assert all(0 < record.num_read <= source.num_bytes for record in records)
+    for skip in range(len(TEXTS) + 2):
+        assert list(read_records(source, "text", skip)) == records[skip:]
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if name not in ("a.txt", "a.jsonl")])
+def test_a_file_cut_short_is_an_error_that_names_it(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    WRITERS[name](path, TEXTS)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DataError) as caught:
+        texts_of(path)
+    assert str(caught.value).startswith(f"{path}: cannot be read to its end (")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.xz", "a.jsonl.zst", "a.parquet", "a.arrow"])
+def test_a_file_that_is_something_else_is_an_error_that_names_it(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"something else altogether, and long enough")
+    with pytest.raises(DataError, match=rf"{name}: cannot be read to its end \(.*\); get the file again"):
+        texts_of(path)
+
+
+def test_packed_files_made_of_several_parts_are_read_whole(tmp_path: Path) -> None:
+    parts = [as_lines([text]) for text in TEXTS]
+    (tmp_path / "a.jsonl.gz").write_bytes(b"".join(map(gzip.compress, parts)))
+    (tmp_path / "b.jsonl.xz").write_bytes(b"".join(map(lzma.compress, parts)))
+    (tmp_path / "c.jsonl.zst").write_bytes(b"".join(map(zstandard.compress, parts)))
+    assert texts_of(tmp_path) == 3 * TEXTS
+
+
+def test_a_large_zstandard_file_is_read_in_pieces(tmp_path: Path) -> None:
+    texts = [f"{i} " * 2000 for i in range(800)]
+    (tmp_path / "a.jsonl.zst").write_bytes(zstandard.compress(as_lines(texts)))
+    assert texts_of(tmp_path) == texts
+
+
+@given(parts=st.lists(st.text(alphabet="ab \n\ré", max_size=8), max_size=4))
+def test_separated_texts_come_back(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
+    path = tmp_path_factory.mktemp("text") / "a.txt"
+    path.write_bytes(as_text(parts))
+    wanted = [part.removesuffix("\r") for part in parts if part.strip()]
+    assert texts_of(path) == wanted
+
+
+def test_text_keeps_its_line_ends_and_loses_its_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
+    assert texts_of(path) == ["one\r\ntwo"]
+    path.write_bytes(b"")
+    assert texts_of(path) == []
+
+
+def test_a_folder_is_read_recursively_in_order_without_what_is_hidden(tmp_path: Path) -> None:
+    names = ["b/2.txt", "a/1.jsonl", "c.txt", ".git/x.txt", "a/.hidden.txt", "a/notes.csv", "a/state.json"]
+    for name in [*names, "a/dataset_info.json", "dataset_dict.json"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        text = json.dumps({"text": name}) if name.endswith(("json", "jsonl")) else name
+        (tmp_path / name).write_text(text)
+    assert texts_of(tmp_path) == ["a/1.jsonl", "b/2.txt", "c.txt"]
+    assert texts_of(tmp_path / "c.txt", tmp_path / "a") == ["c.txt", "a/1.jsonl"]
+    documents = list(read_documents([tmp_path / "c.txt"]))
+    assert documents == [("c.txt", str(tmp_path / "c.txt"), 1)]
+
+
+def test_bad_lines_are_counted_and_the_first_few_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    bad = [b"{", b'{"body": "x"}', b"[1]", b'{"text": 7}', b'{"text": null}', b'{"text": " "}', b'{"text": "\xff"}']
+    lines = [b'{"text": "good"}', *bad, b'{"text": "\\ud800"}', b"", b"[" * 100_000, b'{"text": "last"}']
+    path.write_bytes(b"\n".join(lines))
+    complaints = Complaints()
+    assert [each.text for each in read_documents([path], complaints=complaints)] == ["good", "last"]
+    assert complaints.counts == {
+        "not JSON": 2,
+        "no field 'text'": 2,
+        "field 'text' is int, not text": 1,
+        "field 'text' is null, not text": 1,
+        "empty": 1,
+        "not UTF-8": 1,
+        "a lone surrogate, which is not valid Unicode": 1,
+    }
+    assert complaints.first[:2] == [f"{path}:2: not JSON", f"{path}:3: no field 'text'"]
+    assert len(complaints.first) == 5
+
+
+def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"fine\n<|endoftext|>\nline three\nline \xff four\n<|endoftext|>\nlast")
+    complaints = Complaints()
+    assert [each.text for each in read_documents([path], complaints=complaints)] == ["fine", "last"]
+    assert complaints.first == [f"{path}:4: not UTF-8"]
+
+
+def test_rows_without_text_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.arrow"
+    write_arrow_file(path, ["x", "", None])  # type: ignore[list-item]
+    complaints = Complaints()
+    assert [each.text for each in read_documents([path], complaints=complaints)] == ["x"]
+    assert complaints.counts == {"empty": 1, "field 'text' is null, not text": 1}
+
+
+def test_another_field_can_hold_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"body": "here"}')
+    assert [each.text for each in read_documents([path], field="body")] == ["here"]
+    write_parquet(tmp_path / "b.parquet", TEXTS)
+    with pytest.raises(DataError, match=r"b\.parquet: no column 'body'; its columns are id, text"):
+        list(read_documents([tmp_path / "b.parquet"], field="body"))
+
+
+def test_paths_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x")
+    (tmp_path / "b.parquet.gz").write_text("x")
+    with pytest.raises(DataError, match="nowhere: no such file or folder"):
+        find_sources([tmp_path / "nowhere"])
+    for name in ("a.csv", "b.parquet.gz"):
+        with pytest.raises(DataError, match=rf"{name}: not a kind of file that can be read; kinds are \.txt"):
+            find_sources([tmp_path / name])
+    with pytest.raises(DataError, match="the folder holds no file of text; kinds are"):
+        find_sources([tmp_path])
+    with pytest.raises(DataError, match="no files to read; name files or folders"):
+        find_sources([])
+
+
+@pytest.mark.parametrize("name, package", [("a.jsonl.zst", "zstandard"), ("a.parquet", "pyarrow")])
+def test_a_missing_package_is_named_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, package: str
+) -> None:
+    WRITERS[name](tmp_path / name, TEXTS)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingPackageError, match=f"needs the package {package}, .* run: pip install {package}"):
+        texts_of(tmp_path)
+
+
+@pytest.mark.parametrize("module", [reviser.data.sources, reviser.data.unpack])
+def test_the_examples_in_the_docstrings_hold(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
