@@ -10,8 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "reviser"
-FLOW = ("errors", "actions", "config", "canvas", "spans", "tokenizer", "trajectory", "data", "model", "training",
-        "decoding", "baselines", "evaluation", "viewer", "cli")  # fmt: skip
+FLOW = ("errors", "actions", "config", "canvas", "spans", "tokenizer", "trajectory", "data", "model", "decoding",
+        "training", "baselines", "evaluation", "viewer", "cli")  # fmt: skip
 TORCHLESS = ("errors", "config", "actions", "canvas", "spans", "tokenizer", "trajectory", "data")
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 

@@ -1,0 +1,174 @@
+"""`reviser train`: a recipe, changed here and there, trained into a run folder."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reviser.errors import ConfigError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from reviser.data.shards import Shards
+    from reviser.training.distributed import Team
+    from reviser.training.loop import Trainer
+
+
+def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "train",
+        help="train a model by a recipe",
+        description="Train a model by a recipe (debug, small, paper_100m, paper_300m, ar_100m, ar_300m) into a run "
+        "folder. Ctrl-C saves first. Start it with torchrun to use several processes.",
+        epilog="examples:\n  reviser train debug\n"
+        "  reviser train small --data data/ --out runs/mine --set optimizer.lr=1e-3 --set train.steps=2000\n"
+        "  reviser train --resume runs/mine",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("recipe", nargs="?", help="which recipe; not needed with --resume")
+    parser.add_argument("--data", help="a data folder; without it, debug trains on this package's own source text")
+    parser.add_argument("--out", help="the run folder to make (default runs/RECIPE)")
+    parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change one setting; repeatable")
+    parser.add_argument("--resume", metavar="RUN", help="continue a run folder from its newest checkpoint")
+    parser.add_argument("--steps", type=int, help="stop after this many steps; the schedule stays that of the recipe")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default auto)")
+    parser.add_argument("--show", action="store_true", help="print the resolved config as JSON and stop")
+    parser.add_argument("--json", action="store_true", help="print one JSON document with the result and nothing else")
+    parser.set_defaults(run=run_train)
+
+
+def run_train(args: argparse.Namespace) -> int:
+    if (args.recipe is None) == (args.resume is None):
+        raise ConfigError("give either a recipe or --resume RUN")
+    if args.show:
+        return _show(args)
+    from reviser.training.distributed import join_team, leave_team
+
+    team = join_team(args.device)
+    try:
+        trainer = _resume(args, team) if args.resume else _start(args, team)
+        bound = trainer.train(args.steps)
+        return _conclude(args, trainer, bound)
+    finally:
+        leave_team()
+
+
+def _settings(args: argparse.Namespace, data: str) -> Any:
+    from reviser.config import override
+    from reviser.data.shards import read_header
+    from reviser.tokenizer import load
+    from reviser.training.recipes import find_recipe
+
+    read_header(data)
+    return override(find_recipe(args.recipe)(load(data).alphabet), args.set)
+
+
+def _show(args: argparse.Namespace) -> int:
+    from reviser.config import to_dict
+    from reviser.training.runs import Run
+
+    settings = Run.open(args.resume)[1] if args.resume else _settings(args, _data_folder(args))
+    print(json.dumps(to_dict(settings), indent=1))
+    return 0
+
+
+def _data_folder(args: argparse.Namespace) -> str:
+    """The data folder asked for; for debug, one made of this package's own source text."""
+    from reviser.training.recipes import find_recipe
+
+    find_recipe(args.recipe)
+    if args.data:
+        return str(args.data)
+    if args.recipe != "debug":
+        raise ConfigError(f"{args.recipe} needs text to train on; make a folder with reviser data prepare, give it as --data")
+    return str(_prepare_own_source(_own_source(args)))
+
+
+def _own_source(args: argparse.Namespace) -> Path:
+    return Path(args.out or "runs/debug").parent / "own-source"
+
+
+def _prepare_own_source(out: Path) -> Path:
+    """A data folder of this package's definitions, each a document: text that is there on every machine."""
+    from reviser.data.corpus import prepare
+    from reviser.tokenizer import load
+
+    out.mkdir(parents=True, exist_ok=True)
+    texts = [path.read_text("utf8") for path in sorted(Path(__file__).parents[1].rglob("*.py"))]
+    lines = [json.dumps({"text": part}) for text in texts for part in text.split("\n\n\n")]
+    source = out / "source.jsonl"
+    source.write_text("\n".join(lines) + "\n", "utf8")
+    folder = out / f"data-{hashlib.sha256(source.read_bytes()).hexdigest()[:8]}"
+    prepare([str(source)], folder, load("bytes"), holdout=0.1, workers=1)
+    return folder
+
+
+def _start(args: argparse.Namespace, team: Team) -> Trainer:
+    from reviser.data.shards import Shards
+    from reviser.training.loop import Trainer
+    from reviser.training.runs import Run
+
+    if not team.is_first:
+        team.wait()
+    data = _data_folder(args)
+    if team.is_first:
+        team.wait()
+    settings = _settings(args, data)
+    out = args.out or f"runs/{args.recipe.replace('-', '_')}"
+    run = Run.create(out, settings, str(Path(data).absolute())) if team.is_first else None
+    shards = Shards.open(data, "train")
+    _say(team, f"run {out}: {_describe(settings, shards)}")
+    return Trainer(settings, shards, Shards.open(data, "heldout"), run, team)
+
+
+def _resume(args: argparse.Namespace, team: Team) -> Trainer:
+    from reviser.config import override
+    from reviser.data.shards import Shards
+    from reviser.training.loop import Trainer
+    from reviser.training.runs import Run
+
+    run, settings, data = Run.open(args.resume)
+    settings, data = override(settings, args.set), args.data or data
+    saved = run.load()
+    shards = Shards.open(data, "train")
+    trainer = Trainer(settings, shards, Shards.open(data, "heldout"), run if team.is_first else None, team)
+    trainer.restore(saved)
+    if team.is_first:
+        run.rewind_metrics(trainer.step)
+        run.log(f"continued from step {trainer.step} on {team.world} process(es)")
+    _say(team, f"run {args.resume}: continuing from step {trainer.step}; {_describe(settings, shards)}")
+    return trainer
+
+
+def _describe(settings: Any, shards: Shards) -> str:
+    from reviser.model.size import num_parameters
+
+    count = num_parameters(settings.model)
+    return f"{count:,} parameters, order {settings.data.order}, {shards.num_tokens:,} tokens of text"
+
+
+def _say(team: Team, line: str) -> None:
+    if team.is_first:
+        print(line, file=sys.stderr)
+
+
+def _conclude(args: argparse.Namespace, trainer: Trainer, bound: Any) -> int:
+    folder = args.resume or args.out or f"runs/{args.recipe.replace('-', '_')}"
+    is_done = trainer.step >= trainer.settings.train.steps
+    if is_done:
+        trainer.finish()
+    if trainer.team.is_first and args.json:
+        result = {"run": str(folder), "step": trainer.step, "is_done": is_done}
+        if bound is not None:
+            result |= {"bound_perplexity": bound.perplexity, "bits_per_byte": bound.bits_per_byte}
+        print(json.dumps(result))
+    elif is_done:
+        _say(trainer.team, f"done; the model is in {folder}/model, its samples in {folder}/samples")
+    if not is_done:
+        _say(trainer.team, f"saved at step {trainer.step}; go on with: reviser train --resume {folder}")
+    return 130 if trainer.stop_signal else 0

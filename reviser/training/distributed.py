@@ -1,0 +1,102 @@
+"""Several processes: DDP and FSDP2 from PyTorch, and whole tensors out of and into their pieces.
+
+Started with torchrun, each process takes its share of every step's rows; alone, nothing here does anything.
+Checkpoints hold whole tensors, so a run continues on any number of processes.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from reviser.errors import ConfigError
+from reviser.training.objective import Objective
+
+
+@dataclass(frozen=True)
+class Team:
+    """The processes of a run."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def sum(self, value: float) -> float:
+        """The sum of a number over all processes."""
+        if self.world == 1:
+            return value
+        tensor = torch.tensor(value, dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor)
+        return tensor.item()
+
+    def any(self, flag: bool) -> bool:
+        return self.sum(float(flag)) > 0
+
+    def wait(self) -> None:
+        if self.world > 1:
+            dist.barrier()
+
+
+def join_team(device: str = "auto") -> Team:
+    """This process's place among those torchrun started; alone without torchrun."""
+    world, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+    kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    try:
+        chosen = torch.device(kind)
+    except RuntimeError:
+        raise ConfigError(f"no device {device!r}; write cpu, cuda or cuda:1") from None
+    if chosen.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ConfigError(f"device {device} was asked for, but no GPU is usable here; use --device cpu")
+        index = int(os.environ.get("LOCAL_RANK", 0)) if world > 1 else (chosen.index or 0)
+        chosen = torch.device("cuda", index)
+        torch.cuda.set_device(chosen)
+    if world > 1 and not dist.is_initialized():
+        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", rank=rank, world_size=world)
+    return Team(rank, world, chosen)
+
+
+def leave_team() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def spread(objective: Objective, team: Team, parallel: Literal["ddp", "fsdp"]) -> nn.Module:
+    """The module whose forward pass the loop calls."""
+    if team.world == 1:
+        return objective
+    if parallel == "ddp":
+        devices = [team.device.index] if team.device.type == "cuda" else None
+        return DistributedDataParallel(objective, device_ids=devices)
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(team.device.type, (team.world,))
+    for block in objective.model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(objective, mesh=mesh)
+    return objective
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor with all its pieces; every process must call this."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+@torch.no_grad()
+def copy_whole(target: Tensor, source: Tensor) -> None:
+    """Copy a whole tensor into one that may lie in pieces over the processes."""
+    if isinstance(target, DTensor):
+        source = distribute_tensor(source.to(target.device), target.device_mesh, target.placements)
+    target.copy_(source)

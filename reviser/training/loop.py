@@ -1,0 +1,264 @@
+"""The training loop: steps, measurements, checkpoints; stops and continues without a trace in the losses.
+
+A step draws its batch from the stream's position, seeds the dropout with (seed, step, process), adds up the
+gradients of its parts weighted by their labels, clips, and steps. What a checkpoint holds (weights, optimizer,
+step, position) is therefore all there is: continuing gives the same losses bit for bit on a CPU.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reviser.data.batches import Batch, Batches, Position
+from reviser.data.examples import Slots
+from reviser.data.packing import Packer
+from reviser.data.shards import Shards
+from reviser.errors import CheckpointError, ReviserError
+from reviser.model.checkpoint import load_weights, save_pretrained, weights
+from reviser.model.transformer import Transformer
+from reviser.trajectory.names import parse_order
+from reviser.trajectory.rng import Random
+from reviser.training.distributed import Team, copy_whole, spread, whole
+from reviser.training.heldout import Bound, Heldout
+from reviser.training.objective import Objective, to_inputs
+from reviser.training.optimizer import build_optimizers, lr_factor, named_state, set_lr
+from reviser.training.progress import Progress, Speed
+from reviser.training.runs import Run, Saved
+from reviser.training.samples import write_samples
+from reviser.training.settings import RunConfig
+
+
+class Diverged(ReviserError):
+    """The loss is no number any more."""
+
+
+class Trainer:
+    """Everything one process needs to train one run."""
+
+    def __init__(self, settings: RunConfig, shards: Shards, heldout: Shards, run: Run | None, team: Team) -> None:
+        self.settings, self.run, self.team, self.shards = settings, run, team, shards
+        self.step, self.stop_signal = 0, 0
+        torch.manual_seed(settings.train.seed)
+        model = Transformer(settings.model).to(team.device)
+        is_cuda = team.device.type == "cuda"
+        self.objective = Objective(model, fuse=settings.train.compile and is_cuda)
+        self.module = spread(self.objective, team, settings.train.parallel)
+        self.model = model
+        self.optimizers = build_optimizers(model, settings.optimizer)
+        if settings.train.compile:
+            self._compile()
+        order, train = parse_order(settings.data.order), settings.train
+        self.packer = Packer(
+            order, settings.rules, settings.model.canvas, settings.data.row, settings.model.context,
+            settings.data.jobs.longest,
+        )  # fmt: skip
+        self.slots = Slots(shards, settings.data.jobs)
+        self.heldout = None
+        if order.has_likelihood:
+            self.heldout = Heldout(
+                heldout, order, settings.rules, settings.model.canvas, train.eval_examples, train.eval_prefix,
+                train.eval_length,
+            )  # fmt: skip
+        self.position = Position()
+
+    def _compile(self) -> None:
+        if self.team.world > 1 and self.settings.train.parallel == "fsdp":
+            for block in self.model.blocks:
+                block.compile()
+        else:
+            self.objective.trunk = torch.compile(self.model.hidden, dynamic=False)
+
+    def train(self, steps: int | None = None) -> Bound | None:
+        """Train to the end, or for some steps; returns the last held-out bound."""
+        train, last = self.settings.train, min(self.settings.train.steps, self.step + (steps or 1 << 60))
+        stream = self._stream()
+        bound = None
+        progress = Progress(self.settings, self.step, self.team.is_first, self.run)
+        with self._listening(), progress:
+            try:
+                batches = iter(stream)
+                while self.step < last:
+                    self._step(list(islice(batches, train.accumulate)), progress)
+                    is_last = self.step == last
+                    if self.step % train.eval_every == 0 or is_last:
+                        bound = self._measure(progress)
+                    if self.step % train.sample_every == 0 or is_last:
+                        self._sample()
+                    is_stopping = self.team.any(bool(self.stop_signal)) if self.step % 4 == 0 else False
+                    if self.step % train.save_every == 0 or is_last or is_stopping:
+                        self.save()
+                    if is_stopping:
+                        break
+            finally:
+                stream.close()
+        return bound
+
+    def _stream(self) -> Batches:
+        data, train, team = self.settings.data, self.settings.train, self.team
+        return Batches(
+            self.slots, self.packer, train.rows // train.accumulate, train.seed, data.workers, self.position,
+            team.rank, team.world,
+        )  # fmt: skip
+
+    def _step(self, batches: list[Batch], progress: Progress) -> None:
+        settings, team = self.settings, self.team
+        self.module.train()
+        torch.manual_seed(Random.of(settings.train.seed, self.step, team.rank).state >> 1)
+        set_lr(self.optimizers, lr_factor(self.step, settings.train.steps, settings.optimizer), settings.optimizer)
+        inputs = [
+            to_inputs(batch.rows, settings.model.context, team.device, settings.train.masked) for batch in batches
+        ]
+        count = team.sum(float(sum(each.num_labels for each in inputs)))
+        total: Tensor = torch.zeros((), device=team.device)
+        for each in inputs:
+            with torch.autocast(team.device.type, torch.bfloat16, enabled=settings.train.precision == "bf16"):
+                nats = self.module(each)
+            # DDP and FSDP average gradients over processes; the sum over all labels is wanted.
+            (nats * (team.world / count)).backward()
+            total += nats.detach()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.optimizer.clip)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self.step, self.position = self.step + 1, batches[-1].after
+        speed = Speed.of(batches, [each.num_labels for each in inputs], team.world)
+        progress.advance(speed)
+        if self.step % settings.train.log_every == 0 or self.step in (1, settings.train.steps):
+            self._log(total, count, norm, progress)
+
+    def _log(self, total: Tensor, count: float, norm: Tensor, progress: Progress) -> None:
+        loss = self.team.sum(float(total)) / count
+        norm_value = float(whole(norm))
+        self._check_finite(loss, norm_value)
+        factor = lr_factor(self.step - 1, self.settings.train.steps, self.settings.optimizer)
+        progress.report(
+            self.step, loss_nats=loss, gradient_norm=norm_value, lr=factor * self.settings.optimizer.lr,
+            epoch=self.position.epoch,
+        )  # fmt: skip
+
+    def _check_finite(self, loss: float, norm: float) -> None:
+        if math.isfinite(loss) and math.isfinite(norm):
+            return
+        steps = self.run.steps() if self.run else []
+        kept = f"the checkpoint of step {steps[-1]} is good" if steps else "no checkpoint was saved yet"
+        raise Diverged(
+            f"step {self.step}: loss {loss}, gradient norm {norm}; {kept}; continue it with a smaller "
+            "--set optimizer.lr or optimizer.clip"
+        )
+
+    def _measure(self, progress: Progress) -> Bound | None:
+        """The held-out bound, and the gradient's health, before anything is saved."""
+        if self.heldout is None:
+            return None
+        bound = None
+        if self.team.world == 1 or self.settings.train.parallel == "ddp":
+            if self.team.is_first:
+                bound = self.heldout.measure(self.model, self.team.device, self.settings.train.precision)
+        else:
+            bound = self.heldout.measure(self._gathered(), self.team.device, self.settings.train.precision)
+        self.team.wait()
+        if bound is not None:
+            if not math.isfinite(bound.nats_per_token):
+                self._check_finite(bound.nats_per_token, 0.0)
+            progress.report(self.step, bound_nats_per_token=bound.nats_per_token, bound_error=bound.error,
+                            bound_perplexity=bound.perplexity, bits_per_byte=bound.bits_per_byte)  # fmt: skip
+        return bound
+
+    def _gathered(self) -> Transformer:
+        """The model with whole tensors, where its own lie in pieces."""
+        if self.team.world == 1 or self.settings.train.parallel == "ddp":
+            return self.model
+        copy = Transformer(self.settings.model).to(self.team.device)
+        with torch.no_grad():
+            for target, source in zip(copy.parameters(), self.model.parameters(), strict=True):
+                target.copy_(whole(source))
+        return copy
+
+    def _sample(self) -> None:
+        model = self._gathered()
+        if self.team.is_first and self.run is not None:
+            write_samples(model, self.shards.tokenizer, self.settings, self.run.folder / "samples", self.step)
+
+    def save(self) -> None:
+        """Write a checkpoint; all processes must call this."""
+        tensors = weights(self._gathered())
+        optimizer = {
+            f"{name}/{key}": whole(value) if isinstance(value, Tensor) else torch.tensor(value)
+            for name, state in named_state(self.optimizers, self.model)
+            for key, value in state.items()
+        }
+        if self.team.is_first and self.run is not None:
+            self.run.save(self.step, tensors, optimizer, {"position": asdict(self.position)},
+                          self.settings.train.keep)  # fmt: skip
+        self.team.wait()
+
+    def restore(self, saved: Saved) -> None:
+        """Continue from a checkpoint."""
+        whole_model = Transformer(self.settings.model)
+        load_weights(whole_model, saved.weights, "the checkpoint")
+        for target, source in zip(self.model.parameters(), whole_model.parameters(), strict=True):
+            copy_whole(target.data, source.data)
+        self._restore_optimizer(saved.optimizer)
+        self.step, self.position = int(saved.state["step"]), Position(**saved.state["position"])
+
+    def _restore_optimizer(self, tensors: dict[str, Tensor]) -> None:
+        parameters = dict(self.model.named_parameters())
+        by_name: dict[str, dict[str, Tensor]] = {}
+        for path, tensor in tensors.items():
+            name, _, key = path.rpartition("/")
+            by_name.setdefault(name, {})[key] = tensor
+        owners = {id(p): opt for opt in self.optimizers for group in opt.param_groups for p in group["params"]}
+        for name, entries in by_name.items():
+            if name not in parameters:
+                raise CheckpointError(f"the optimizer's state names {name}, which this model does not have")
+            parameter = parameters[name]
+            owners[id(parameter)].state[parameter] = {
+                key: _like(parameter, tensor) for key, tensor in entries.items()
+            }
+
+    def finish(self) -> None:
+        """Write the model folder of the finished run."""
+        model = self._gathered()
+        if self.team.is_first and self.run is not None:
+            save_pretrained(model, self.run.folder / "model", self.shards.tokenizer, overwrite=True)
+        self.team.wait()
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """SIGINT and SIGTERM ask the loop to save and stop after the step it is in."""
+
+        def note(number: int, frame: Any) -> None:
+            self.stop_signal = number
+
+        before = {}
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before[number] = signal.signal(number, note)
+        except ValueError:
+            before = {}  # not the main thread: whoever runs us listens
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _like(parameter: Tensor, tensor: Tensor) -> Tensor:
+    """A tensor of the optimizer's state as it lies beside its parameter."""
+    if tensor.shape != parameter.shape:
+        # AdamW's count of steps stays on the CPU unless its kernel is fused.
+        return tensor.to(parameter.device) if parameter.device.type == "cuda" else tensor.clone()
+    target = torch.empty_like(parameter, dtype=tensor.dtype)
+    copy_whole(target, tensor)
+    return target
+
+

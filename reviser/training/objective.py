@@ -1,0 +1,117 @@
+"""Packed rows as tensors, and the loss of a batch: what one process computes in one part of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from reviser.data.packing import Packed
+from reviser.model.attention import Layout
+from reviser.model.conditioning import CanvasInput
+from reviser.model.loss import loss, nats
+from reviser.model.transformer import Transformer
+
+MAX_CHUNK = 8192
+"""Positions whose logits exist at once."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A batch on its device. `chosen` are the flat places that carry labels, filled up with place 0 to a
+    multiple of the chunk, and `labels` and `valid` belong to them alone: the head skips all other places."""
+
+    actions: Tensor
+    canvas: CanvasInput
+    layout: Layout
+    chosen: Tensor
+    labels: Tensor
+    valid: Tensor | None
+    num_labels: int
+
+
+def to_inputs(rows: Packed, context: int, device: torch.device, masked: bool = True) -> Inputs:
+    """Rows as tensors on a device; copies do not wait for it."""
+    chosen = np.flatnonzero(rows.labels.reshape(-1) >= 0)
+    missing = -len(chosen) % chunk_of(rows.labels.size)
+    labels = np.concatenate([rows.labels.reshape(-1)[chosen], np.full(missing, -1, np.int32)])
+    valid = np.concatenate([rows.valid.reshape(-1)[chosen], np.full(missing, -1, np.int64)])
+    places = np.concatenate([chosen, np.zeros(missing, np.int64)])
+
+    def send(array: np.ndarray | None, dtype: torch.dtype) -> Tensor | None:
+        if array is None:
+            return None
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        if device.type == "cuda":
+            tensor = tensor.pin_memory()
+        return tensor.to(device, non_blocking=True).to(dtype)
+
+    def must(array: np.ndarray, dtype: torch.dtype = torch.int64) -> Tensor:
+        tensor = send(array, dtype)
+        assert tensor is not None
+        return tensor
+
+    layout = Layout(
+        must(rows.positions), must(rows.segments, torch.int32), must(_starts(rows, context), torch.int32), context
+    )
+    canvas = CanvasInput(send(rows.windows, torch.int64), send(rows.canvases, torch.int64))
+    return Inputs(
+        must(rows.actions), canvas, layout, must(places), must(labels), must(valid) if masked else None, len(chosen)
+    )
+
+
+def chunk_of(num_places: int) -> int:
+    """How many positions the head takes at once: an eighth of a batch, no more than fits well."""
+    return max(min(MAX_CHUNK, num_places // 8), 1)
+
+
+def _starts(rows: Packed, context: int) -> np.ndarray:
+    """Where each example begins in the flattened rows; padding counts as examples of at most `context`."""
+    num_rows, size = rows.segments.shape
+    is_first = np.ones((num_rows, size), bool)
+    is_first[:, 1:] = rows.segments[:, 1:] != rows.segments[:, :-1]
+    is_first |= rows.positions % context == 0
+    places = np.flatnonzero(is_first)
+    # A fixed length, so that a compiled kernel sees one shape; beyond it the shape grows in few steps.
+    room = num_rows * 16
+    room *= -(-(len(places) + 1) // room)
+    starts = np.full(room, num_rows * size, np.int32)
+    starts[: len(places)] = places
+    return starts
+
+
+class Objective(nn.Module):
+    """A model with its loss as one module, so that DDP and FSDP see all that the loss uses."""
+
+    def __init__(self, model: Transformer, fuse: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.fuse = fuse
+        self.trunk: Callable[..., Tensor] = model.hidden
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """The summed nats of all labels."""
+        hidden = self.trunk(inputs.actions, inputs.canvas, inputs.layout)
+        picked = hidden.flatten(0, 1)[inputs.chosen]
+        alphabet, chunk = self.model.config.alphabet, chunk_of(inputs.actions.numel())
+        total, _ = loss(
+            picked[None], self.model.head_weight, inputs.labels[None],
+            None if inputs.valid is None else inputs.valid[None], alphabet, chunk=chunk, fuse=self.fuse,
+        )  # fmt: skip
+        return total
+
+
+@torch.no_grad()
+def label_nats(model: Transformer, inputs: Inputs, trunk: Callable[..., Tensor] | None = None) -> Tensor:
+    """[B, T] nats of each label, 0 where there is none."""
+    hidden = (trunk or model.hidden)(inputs.actions, inputs.canvas, inputs.layout)
+    picked = hidden.flatten(0, 1)[inputs.chosen]
+    valid = None if inputs.valid is None else inputs.valid[None]
+    chunk = chunk_of(inputs.actions.numel())
+    values = nats(picked[None], model.head_weight, inputs.labels[None], valid, model.config.alphabet, chunk=chunk)[0]
+    out = torch.zeros(inputs.actions.numel(), device=values.device)
+    # Filled-up places carry 0 nats, so adding them to place 0 changes nothing.
+    return out.index_add_(0, inputs.chosen, values).view_as(inputs.actions)

@@ -1,0 +1,114 @@
+"""Named configs: each recipe is a function from an alphabet to the whole config of a run.
+
+    debug       a minute on a CPU, on this package's own source text
+    small       the model to ship: about 30 million parameters, cursor window, runs from the end
+    paper_100m, paper_300m    every hyper-parameter of the paper's reproducibility section
+    ar_100m, ar_300m          the same, left to right
+
+>>> paper_100m(Alphabet(50257, 50256)).model.num_layers
+24
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from reviser.actions import Alphabet
+from reviser.config import CanvasConfig, ModelConfig
+from reviser.data.examples import JobConfig
+from reviser.errors import ConfigError
+from reviser.training.settings import DataConfig, OptimizerConfig, RunConfig, TrainConfig
+
+Recipe = Callable[[Alphabet], RunConfig]
+
+
+def debug(alphabet: Alphabet) -> RunConfig:
+    """Shows that everything works: tiny, float32, about a minute on two CPU cores."""
+    return RunConfig(
+        model=ModelConfig(
+            num_text=alphabet.num_text, pad=alphabet.pad, num_layers=2, width=96, num_heads=3, ff_width=384,
+            context=128, max_length=128, canvas=CanvasConfig(kind="window", slot_width=24),
+        ),
+        data=DataConfig(
+            order="runs:jump=0.05,start=end", row=256, workers=1, jobs=JobConfig(prefix=(0, 16), length=(16, 64))
+        ),
+        optimizer=OptimizerConfig(lr=5e-3, min_lr=5e-4, warmup=20),
+        train=TrainConfig(
+            steps=240, rows=6, precision="float32", compile=False, log_every=20, eval_every=60, eval_examples=32,
+            eval_prefix=16, eval_length=48, sample_every=120, save_every=120,
+        ),
+    )  # fmt: skip
+
+
+def small(alphabet: Alphabet) -> RunConfig:
+    """About 30 million parameters with a vocabulary of 8,192."""
+    return RunConfig(
+        model=ModelConfig(
+            num_text=alphabet.num_text, pad=alphabet.pad, num_layers=8, width=512, num_heads=8, ff_width=2048,
+            context=384, canvas=CanvasConfig(kind="window"),
+        ),
+        data=DataConfig(order="runs:jump=0.05,start=end", row=1024, workers=4),
+        optimizer=OptimizerConfig(lr=2e-3, min_lr=2e-4, warmup=200),
+        train=TrainConfig(steps=3000, rows=128),
+    )  # fmt: skip
+
+
+def _paper(alphabet: Alphabet, model: ModelConfig, lr: float, min_lr: float, rows: int, accumulate: int) -> RunConfig:
+    """What both sizes share: AdamW (0.9, 0.95), decay 0.1, 2,000 warm-up steps, dropout 0.1, clip 1, 30B positions.
+
+    The paper pads rows of one example; ours pack several into rows of 1,024 positions, so a step has as many
+    positions (16,384 and 32,768) and less padding.
+    """
+    steps = 30_000_000_000 // (rows * 1024)
+    return RunConfig(
+        model=model,
+        data=DataConfig(
+            order="random-walk", row=1024, workers=4, jobs=JobConfig(prefix=(35, 35), length=(109, 145), from_start=1.0)
+        ),
+        optimizer=OptimizerConfig(lr=lr, min_lr=min_lr, warmup=2000, beta2=0.95, weight_decay=0.1, clip=1.0),
+        train=TrainConfig(steps=steps, rows=rows, accumulate=accumulate, masked=False, save_every=5000, eval_every=5000),
+    )
+
+
+def paper_100m(alphabet: Alphabet) -> RunConfig:
+    """24 layers of 512, context 256; learning rate 1e-4 to 2e-5, 16,384 positions a step."""
+    return _paper(alphabet, _author_model(alphabet, 24, 512, 8, context=256), 1e-4, 2e-5, rows=16, accumulate=1)
+
+
+def paper_300m(alphabet: Alphabet) -> RunConfig:
+    """26 layers of 896, context 512; learning rate 1e-5 to 1e-6, 32,768 positions a step in 4 parts."""
+    return _paper(alphabet, _author_model(alphabet, 26, 896, 14, context=512), 1e-5, 1e-6, rows=32, accumulate=4)
+
+
+def ar_100m(alphabet: Alphabet) -> RunConfig:
+    """`paper_100m` left to right."""
+    return _left_to_right(paper_100m(alphabet))
+
+
+def ar_300m(alphabet: Alphabet) -> RunConfig:
+    """`paper_300m` left to right."""
+    return _left_to_right(paper_300m(alphabet))
+
+
+def _left_to_right(config: RunConfig) -> RunConfig:
+    return replace(config, data=replace(config.data, order="left-to-right"))
+
+
+def _author_model(alphabet: Alphabet, layers: int, width: int, heads: int, context: int) -> ModelConfig:
+    return ModelConfig(
+        num_text=alphabet.num_text, pad=alphabet.pad, num_layers=layers, width=width, num_heads=heads,
+        ff_width=4 * width, context=context, norm="layer", qk_norm=False, activation="gelu", dropout=0.1,
+    )  # fmt: skip
+
+
+RECIPES: dict[str, Recipe] = {
+    recipe.__name__: recipe for recipe in (debug, small, paper_100m, paper_300m, ar_100m, ar_300m)
+}
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe of a name, written with _ or -."""
+    if name.replace("-", "_") not in RECIPES:
+        raise ConfigError(f"no recipe {name!r}; recipes are {', '.join(RECIPES)}")
+    return RECIPES[name.replace("-", "_")]

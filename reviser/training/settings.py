@@ -1,0 +1,109 @@
+"""The whole config of a run: model, data, optimizer, training; a recipe returns one of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from reviser.canvas import Rules
+from reviser.config import ModelConfig
+from reviser.data.examples import JobConfig
+from reviser.errors import ConfigError
+from reviser.trajectory.names import parse_order
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where text comes from and how it is turned into rows of trajectories."""
+
+    order: str = "runs:jump=0.05,start=end"
+    """The order policy, e.g. random-walk, left-to-right, 0.8*runs+0.2*left-to-right."""
+    jobs: JobConfig = field(default_factory=JobConfig)
+    row: int = 1024
+    """Positions of a row, into which examples are packed; at least model.context."""
+    workers: int = 2
+    """Threads that draw trajectories."""
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    name: Literal["adamw", "muon"] = "adamw"
+    lr: float = 1e-3
+    min_lr: float = 1e-4
+    warmup: int = 100
+    """Steps of linear warm-up."""
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """How the learning rate falls from lr to min_lr."""
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    muon_lr: float = 3e-3
+    """Learning rate of the matrices under muon; lr is then that of everything else."""
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "muon_lr", "clip", "eps"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"optimizer.{name}={getattr(self, name)} must be above 0")
+        if not 0 <= self.min_lr <= self.lr:
+            raise ConfigError(f"optimizer.min_lr={self.min_lr} must lie between 0 and lr={self.lr}")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"optimizer.{name}={getattr(self, name)} must be at least 0 and below 1")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    steps: int = 1000
+    rows: int = 64
+    """Rows of one step, over all processes."""
+    accumulate: int = 1
+    """In how many parts a step's rows are computed."""
+    precision: Literal["bf16", "float32"] = "bf16"
+    compile: bool = True
+    masked: bool = True
+    """Whether the softmax in the loss runs over valid actions alone, as it does in decoding."""
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    """How several processes share the work."""
+    seed: int = 0
+    log_every: int = 10
+    eval_every: int = 500
+    eval_examples: int = 256
+    eval_prefix: int = 32
+    eval_length: int = 128
+    sample_every: int = 500
+    save_every: int = 500
+    keep: int = 2
+    """How many checkpoints are kept."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "rows", "accumulate", "log_every", "eval_every", "sample_every", "save_every", "keep"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 1")
+        if self.rows % self.accumulate:
+            raise ConfigError(f"train.rows={self.rows} does not divide into accumulate={self.accumulate} parts")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    model: ModelConfig
+    data: DataConfig = field(default_factory=DataConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def __post_init__(self) -> None:
+        order = parse_order(self.data.order)
+        missing = sorted(order.needs - set(self.model.operators))
+        if missing:
+            raise ConfigError(f"data.order={self.data.order} uses {missing[0]}, which is not in model.operators")
+        if self.data.row < self.model.context:
+            raise ConfigError(f"data.row={self.data.row} is shorter than model.context={self.model.context}")
+        longest = self.data.jobs.longest
+        if longest > self.model.max_length:
+            raise ConfigError(f"data.jobs make canvases of {longest} tokens, model.max_length is {self.model.max_length}")
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.model.alphabet, frozenset(self.model.operators), max_length=self.model.max_length)
