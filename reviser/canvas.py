@@ -103,7 +103,8 @@ def explain_invalid(canvas: Canvas, action: int, rules: Rules, actions_left: int
     reach = canvas.cursor - (0 if operator == "copy" else rules.prefix)
     if reach < alphabet.span(action):
         which = "" if rules.prefix == 0 or operator == "copy" else " and unprotected"
-        return f"it needs {alphabet.span(action)} tokens left of the cursor{which}, there are {max(reach, 0)}"
+        wanted = "1 token" if alphabet.span(action) == 1 else f"{alphabet.span(action)} tokens"
+        return f"it needs {wanted} left of the cursor{which}, there are {max(reach, 0)}"
     return None
 
 
@@ -189,13 +190,13 @@ def _execute(canvas: Canvas, action: int, alphabet: Alphabet) -> Canvas:
             return Canvas(tokens[:u] + canvas.clipboard + tokens[u:], u + len(canvas.clipboard), canvas.clipboard)
 
 
-def replay(canvas: Canvas, actions: Iterable[int], rules: Rules) -> Canvas:
+def replay(canvas: Canvas, actions: Iterable[int], rules: Rules, what: str = "action") -> Canvas:
     """The canvas after all actions; the error of an invalid one says which it was."""
     for index, action in enumerate(actions):
         try:
             canvas = apply(canvas, action, rules)
         except ActionError as error:
-            raise ActionError(f"action {index}: {error}") from None
+            raise ActionError(f"{what} {index}: {error}") from None
     return canvas
 
 

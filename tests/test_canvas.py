@@ -107,7 +107,7 @@ def test_an_error_names_the_action_the_state_and_what_is_allowed():
     with pytest.raises(ActionError) as error:
         apply(Canvas((1, 2), 0), ALPHABET.delete, Rules(ALPHABET, frozenset({"move", "delete"})))
     assert str(error.value) == (
-        "DELETE at cursor 0 of 2 tokens: it needs 1 tokens left of the cursor, there are 0; "
+        "DELETE at cursor 0 of 2 tokens: it needs 1 token left of the cursor, there are 0; "
         "valid there: INSERT, STOP, MOVE +1, MOVE +2"
     )
 

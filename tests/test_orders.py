@@ -46,6 +46,7 @@ orders = st.one_of(
         start=st.sampled_from(["uniform", "end"]),
     ),
     st.just(Mixture(((0.6, Runs(0.2)), (0.3, LeftToRight()), (0.1, RandomWalk())))),
+    st.just(Mixture(((1 / 3, Runs(0.2)), (2 / 3, Diff())))),
 )
 texts = st.lists(st.integers(1, 12), max_size=30)
 
@@ -251,8 +252,8 @@ def test_what_an_order_cannot_do_is_said():
         Runs().draw(seed, [1] * 200, Random.of(0))
     with pytest.raises(ConfigError, match="Scramble has no likelihood: a bound would have to pay for its noise"):
         Scramble().log_q(_trajectory((1,)))
-    with pytest.raises(ConfigError, match="Diff has no kernel"):
-        draw(Diff(), seed, text, Random.of(0))
+    with pytest.raises(ConfigError, match="Diff has no kernel; draw it with its own draw method"):
+        encode_order(Diff())
 
 
 @pytest.mark.parametrize(
@@ -265,10 +266,14 @@ def test_what_an_order_cannot_do_is_said():
         (lambda: Runs(noise=0.9), "noise=0.9 is not a probability between 0 and 0.4"),
         (lambda: Runs(noise_from="air"), "noise_from='air' does not exist; choose from vocabulary, document"),
         (lambda: Scramble(edit=0.5), "edit=0.5 is not a probability between 0 and 0.3"),
-        (lambda: Mixture(()), "a mixture needs at least one order, each with a weight above 0"),
+        (lambda: Mixture(()), "a mixture needs at least one order, each with a finite weight above 0"),
+        (lambda: parse_order("nan*runs+1*runs"), "each with a finite weight above 0"),
+        (lambda: RandomWalk(budget=-1), "budget=-1 is no number of steps; it must be at least 1"),
         (lambda: parse_order("run"), "no order 'run'; orders are random-walk, runs, .* did you mean runs"),
         (lambda: parse_order("runs:p=1"), "runs has no setting 'p'; it has jump, start, noise, noise_from"),
+        (lambda: parse_order("left-to-right:needs=1"), "left-to-right has no setting 'needs'; it has none"),
         (lambda: parse_order("runs:jump=x"), "jump must be a number, not 'x'"),
+        (lambda: parse_order("random-walk:max_move=1.5"), "max_move must be a whole number, not '1.5'"),
         (lambda: parse_order("0.5*runs+left-to-right"), "'left-to-right' in a mixture has no weight"),
     ],
 )

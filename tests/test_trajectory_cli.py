@@ -1,13 +1,16 @@
 """The trajectory commands as a user runs them."""
 
+import io
 import json
 import subprocess
 import sys
 
 import pytest
+from rich.cells import cell_len
 
+from reviser.actions import OPERATORS
 from reviser.cli import build_parser, main
-from reviser.viewer.terminal import visible
+from reviser.viewer.terminal import make_console, visible
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 
@@ -98,6 +101,9 @@ def test_check_names_the_first_bad_action_and_exits_1(capsys, made):
         ({"prefix": 3}, "the seed leaves the cursor at 0, outside the editable 3..0"),
         ({"has_loss": [1]}, "has_loss has 1 entries for"),
         ({"operators": ["fly"]}, "unknown operator 'fly'"),
+        ({"pad": float("inf")}, "a field has the wrong type: 'float' object cannot be interpreted as an integer"),
+        ({"actions": [97.5]}, "a field has the wrong type: 'float' object cannot be interpreted as an integer"),
+        ({"log_q": "low"}, "a field has the wrong type: could not convert string to float: 'low'"),
         ({"seed_actions": [1, 262]}, "seed action 1: MOVE -1 at cursor 1 of 1 tokens"),
         ({"seed_actions": [1, 262, 2]}, "the seed actions are not the tokens in order"),
     ],
@@ -114,15 +120,32 @@ def test_each_damage_of_a_record_is_named(capsys, made, change, text):
     assert text in out
 
 
-def test_a_missing_field_and_a_line_that_is_not_json_are_named(capsys, made):
-    record = json.loads(made.read_text("utf8").splitlines()[0])
-    del record["pad"]
-    made.write_text(json.dumps(record), "utf8")
-    assert "the field 'pad' is missing" in run(capsys, "trajectory", "check", str(made))[1]
-    made.write_text("{oops", "utf8")
-    assert "line 1: not JSON" in run(capsys, "trajectory", "check", str(made))[2]
-    made.write_text("[1]", "utf8")
-    assert "a JSON object is wanted, not list" in run(capsys, "trajectory", "check", str(made))[2]
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("{oops", "trajectory 0 (line 1): not JSON (Expecting property name"),
+        ("[" * 100_000, "trajectory 0 (line 1): not JSON (maximum recursion depth"),
+        ("[1]", "trajectory 0 (line 1): a JSON object is wanted, not list"),
+        ("{}", "trajectory 0 (line 1): the field 'num_text' is missing"),
+    ],
+)
+def test_a_line_that_is_no_record_fails_the_check(capsys, tmp_path, line, text):
+    path = tmp_path / "bad.jsonl"
+    path.write_text(line, "utf8")
+    code, out, _ = run(capsys, "trajectory", "check", str(path))
+    assert (code, out[: len(text)]) == (1, text)
+    code, out, _ = run(capsys, "trajectory", "check", str(path), "--json")
+    assert (code, json.loads(out)["is_valid"]) == (1, False)
+    for command in ("show", "stats"):
+        code, out, err = run(capsys, "trajectory", command, str(path))
+        assert (code, out) == (2, "")
+        assert err.startswith(f"error: {path}, line 1: ")
+
+
+def test_separators_that_json_holds_as_they_are_do_not_end_a_line(capsys, tmp_path):
+    text, path = "a\u2028b\x85c\x0cd", tmp_path / "lines.jsonl"
+    path.write_text(run(capsys, "trajectory", "make", text)[1], "utf8")
+    assert run(capsys, "trajectory", "check", str(path)) == (0, "1 trajectory replays\n", "")
 
 
 def test_stats_of_a_file_and_of_an_order(capsys, made):
@@ -137,7 +160,12 @@ def test_stats_of_a_file_and_of_an_order(capsys, made):
     ("argv", "text"),
     [
         (["stats"], "give either a trajectory file or --order"),
-        (["stats", "--order", "runs", "--n", "0"], "--n 0 and --samples 1000 must be at least 1"),
+        (["stats", "--order", "runs", "--n", "0"], "--n 0 must be from 1 to 100000"),
+        (["stats", "--order", "runs", "--n", "1000000000"], "--n 1000000000 must be from 1 to 100000"),
+        (["stats", "--order", "runs", "--samples", "-1"], "--samples -1 must be from 1 to 10000000"),
+        (["show", "nowhere.jsonl", "--width", "0"], "--width 0 must be from 40 to 10000"),
+        (["make", "abc", "--count", "0"], "--count 0 must be from 1 to 1000000"),
+        (["make", "nowhere.txt"], "no file nowhere.txt; to write these very words, pipe them to: reviser"),
         (["show", "nowhere.jsonl"], "cannot read nowhere.jsonl: No such file or directory"),
         (["make", "abc", "--tokenizer", "bytes", "--prefix", "4"], "do not fit a text of 3 tokens"),
         (["make", "abc", "--order", "sideways"], "no order 'sideways'; orders are random-walk"),
@@ -156,8 +184,66 @@ def test_an_index_that_is_not_there_and_another_tokenizer_are_refused(capsys, ma
     assert "no trajectory 9; " in run(capsys, "trajectory", "show", str(made), "--index", "9")[2]
     other = run(capsys, "trajectory", "show", str(made), "--tokenizer", "default")[2]
     assert "this trajectory was made with another tokenizer than default" in other
-    made.write_text("", "utf8")
-    assert "holds no trajectories" in run(capsys, "trajectory", "stats", str(made))[2]
+    record = json.loads(made.read_text("utf8").splitlines()[0]) | {"tokenizer": "bytes"}
+    made.write_text(json.dumps(record), "utf8")
+    other = run(capsys, "trajectory", "show", str(made))[2]
+    assert "another tokenizer than default (257 tokens, not 8192, or another end of text); give the right" in other
+
+
+@pytest.mark.parametrize("command", ["show", "check", "stats"])
+def test_a_file_without_trajectories_is_an_error(capsys, tmp_path, command):
+    path = tmp_path / "empty.jsonl"
+    path.write_text("\n", "utf8")
+    assert run(capsys, "trajectory", command, str(path)) == (2, "", f"error: {path} holds no trajectories\n")
+
+
+def test_text_comes_from_standard_input_and_a_long_argument_is_text(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("notes.txt"))
+    assert json.loads(run(capsys, "trajectory", "make", "-")[1])["text"] == "notes.txt"
+    assert json.loads(run(capsys, "trajectory", "make", "long " * 1000, "--max-length", "9999")[1])["prefix"] == 0
+
+
+def test_a_file_that_is_not_utf8_is_refused(capsys, tmp_path):
+    path = tmp_path / "latin.txt"
+    path.write_bytes(b"caf\xe9")
+    assert run(capsys, "trajectory", "make", str(path))[2] == f"error: {path} is not UTF-8 text\n"
+    expected = f"error: {path} is not UTF-8 text; a trajectory file has one JSON object a line\n"
+    assert run(capsys, "trajectory", "check", str(path))[2] == expected
+
+
+def test_a_mixture_with_scramble_enables_every_operator(capsys):
+    out = run(capsys, "trajectory", "make", "abc", "--order", "0.5*scramble+0.5*runs")[1]
+    assert set(json.loads(out)["operators"]) == set(OPERATORS)
+
+
+def test_nothing_in_a_trajectory_speaks_to_the_terminal(capsys, tmp_path):
+    path = tmp_path / "hostile.jsonl"
+    made = run(capsys, "trajectory", "make", "a\x1b[2Jb\x9bc\u202ed\te\nf", "--tokenizer", "bytes")[1]
+    path.write_text(json.dumps(json.loads(made) | {"order": "[/red]\x1b"}), "utf8")
+    code, out, _ = run(capsys, "trajectory", "show", str(path))
+    assert code == 0
+    assert not {"\x1b", "\x9b", "\u202e"} & set(out)
+    assert out.endswith("order [/red]␛, log q " + out.rpartition("log q ")[2])
+    assert out.endswith("a␛[2Jb<9B>c<202E>d\te\nf\n")
+
+
+def test_wide_characters_keep_the_columns_straight(capsys, tmp_path):
+    path = tmp_path / "wide.jsonl"
+    made = run(capsys, "trajectory", "make", "日本 ab 日本 cd", "--tokenizer", "bytes", "--order", "left-to-right")[1]
+    path.write_text(made, "utf8")
+    for width in (40, 60):
+        lines = run(capsys, "trajectory", "show", str(path), "--width", str(width))[1].splitlines()
+        assert all(cell_len(line) <= width for line in lines[:-2])
+
+
+def test_colours_stay_away_where_they_are_not_wanted(monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert not make_console().no_color
+    assert make_console(has_color=False).no_color
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert make_console().no_color
 
 
 def test_debug_shows_the_traceback():
@@ -173,7 +259,11 @@ def test_bench_prints_one_json_document(capsys):
     assert all(row["actions_per_s"] > 0 for row in result["orders"].values())
     assert result["orders"]["left-to-right"]["actions_per_token"] == 1.0
     assert run(capsys, "bench", "trajectories", "--seconds", "0.01", "--n", "20")[1].startswith("order")
-    assert "must be at least 1" in run(capsys, "bench", "trajectories", "--n", "0")[2]
+    assert "n=0 must be from 1 to 10000" in run(capsys, "bench", "trajectories", "--n", "0")[2]
+    assert "threads=300 must be from 1 to 256" in run(capsys, "bench", "trajectories", "--threads", "300")[2]
+    assert (
+        "seconds=nan must be above 0 and at most 3600" in run(capsys, "bench", "trajectories", "--seconds", "nan")[2]
+    )
 
 
 def test_every_command_has_help_with_two_examples():

@@ -14,6 +14,7 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser = commands.add_parser("bench", help="measure speed on this machine")
     kinds = parser.add_subparsers(title="benchmarks", required=True, metavar="WHAT")
     _add_trajectories(kinds)
+    _add_train(kinds)
 
 
 def _add_trajectories(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -42,4 +43,56 @@ def run_trajectories(args: argparse.Namespace) -> int:
     print(f"{'order':<15}{'actions/s':>14}{'actions/token':>16}   ({args.threads} thread(s), n={args.n})")
     for name, row in result["orders"].items():
         print(f"{name:<15}{row['actions_per_s']:>14,.0f}{row['actions_per_token']:>16.3f}")
+    return 0
+
+
+def _add_train(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
+    parser = kinds.add_parser(
+        "train",
+        help="training steps of a recipe, beside a plain GPT loop of its shape",
+        description="Time a recipe's training steps on random text, trajectories and packing included, and a plain "
+        "compiled GPT loop of the same shape in the same run.",
+        epilog="examples:\n  reviser bench train paper_100m --json\n"
+        "  reviser bench train small --set model.canvas.kind=pool --no-plain",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("recipe", help="which recipe's shape and data")
+    parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change one setting; repeatable")
+    parser.add_argument("--vocabulary", type=int, default=50257, help="text tokens (default 50257, GPT-2's)")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps (default 20)")
+    parser.add_argument("--warmup", type=int, default=5, help="steps before the clock starts (default 5)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default auto)")
+    parser.add_argument("--no-plain", action="store_true", help="leave out the plain GPT loop")
+    parser.add_argument("--profile", action="store_true", help="print where a step's time goes instead")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.set_defaults(run=run_train)
+
+
+def run_train(args: argparse.Namespace) -> int:
+    from reviser.actions import Alphabet
+    from reviser.config import override, to_dict
+    from reviser.training.recipes import find_recipe
+    from reviser.training.runs import commit, hardware
+    from reviser.training.speed import measure_plain, measure_recipe, profile_recipe
+
+    settings = override(find_recipe(args.recipe)(Alphabet(args.vocabulary, args.vocabulary - 1)), args.set)
+    if args.profile:
+        print(profile_recipe(settings, args.device))
+        return 0
+    result = {"recipe": args.recipe, "ours": measure_recipe(settings, args.steps, args.warmup, args.device)}
+    if not args.no_plain:
+        positions, context = settings.train.rows * settings.data.row, settings.model.context
+        result["plain"] = measure_plain(settings.model, positions, context, args.steps, args.warmup, args.device)
+        result["ratio"] = result["ours"]["positions_per_s"] / result["plain"]["positions_per_s"]
+    import torch
+
+    result |= {"config": to_dict(settings), "commit": commit(), "hardware": hardware(), "torch": torch.__version__}
+    if args.json:
+        print(json.dumps(result))
+        return 0
+    for name in ("ours", "plain"):
+        for key, value in result.get(name, {}).items():
+            print(f"{name:<6} {key:<22} {value:>16,.4f}")
+    if "ratio" in result:
+        print(f"ours over plain, positions per second: {result['ratio']:.3f}")
     return 0

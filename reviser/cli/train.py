@@ -109,6 +109,7 @@ def _prepare_own_source(out: Path) -> Path:
 
 
 def _start(args: argparse.Namespace, team: Team) -> Trainer:
+    from reviser.data.examples import Slots
     from reviser.data.shards import Shards
     from reviser.training.loop import Trainer
     from reviser.training.runs import Run
@@ -123,11 +124,12 @@ def _start(args: argparse.Namespace, team: Team) -> Trainer:
     run = Run.create(out, settings, str(Path(data).absolute())) if team.is_first else None
     shards = Shards.open(data, "train")
     _say(team, f"run {out}: {_describe(settings, shards)}")
-    return Trainer(settings, shards, Shards.open(data, "heldout"), run, team)
+    return Trainer(settings, Slots.of(shards, settings.data.jobs), team, run, Shards.open(data, "heldout"))
 
 
 def _resume(args: argparse.Namespace, team: Team) -> Trainer:
     from reviser.config import override
+    from reviser.data.examples import Slots
     from reviser.data.shards import Shards
     from reviser.training.loop import Trainer
     from reviser.training.runs import Run
@@ -136,7 +138,8 @@ def _resume(args: argparse.Namespace, team: Team) -> Trainer:
     settings, data = override(settings, args.set), args.data or data
     saved = run.load()
     shards = Shards.open(data, "train")
-    trainer = Trainer(settings, shards, Shards.open(data, "heldout"), run if team.is_first else None, team)
+    slots, heldout = Slots.of(shards, settings.data.jobs), Shards.open(data, "heldout")
+    trainer = Trainer(settings, slots, team, run if team.is_first else None, heldout)
     trainer.restore(saved)
     if team.is_first:
         run.rewind_metrics(trainer.step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
     from reviser.tokenizer import Tokenizer
+    from reviser.trajectory.orders import Order
     from reviser.trajectory.record import Seed, Trajectory
 
 ORDER_HELP = "e.g. random-walk, runs:jump=0.05,start=end, left-to-right, scramble, 0.7*runs+0.3*left-to-right"
@@ -45,7 +47,7 @@ def _add_make(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
         "  reviser trajectory make 'Mary had a little lamb.' --order random-walk --seed 3\n"
         "  reviser trajectory make notes.txt --order runs:jump=0.05 --prefix 8 --count 4 > notes.trajectories.jsonl",
     )
-    parser.add_argument("text", help="the text, or a file that holds it")
+    parser.add_argument("text", metavar="TEXT|FILE", help="the text, a file that holds it, or - for standard input")
     parser.add_argument("--order", default="runs", help=f"the order policy ({ORDER_HELP}; default runs)")
     parser.add_argument("--seed", type=int, default=0, help="random seed; the same seed gives the same output")
     parser.add_argument("--count", type=int, default=1, help="how many trajectories (default 1)")
@@ -110,10 +112,11 @@ def run_make(args: argparse.Namespace) -> int:
     from reviser.trajectory.record import dump_records, to_record
     from reviser.trajectory.rng import Random
 
+    _check_range("--count", args.count, 1, 1_000_000)
     order, tokenizer = parse_order(args.order), load(args.tokenizer)
     text = _read_text(args.text)
     target = tokenizer.encode(text)
-    seed = _make_seed(args, order.needs, tokenizer, target)
+    seed = _make_seed(args, order, tokenizer, target)
     extra = {"text": text, "tokenizer": {"name": str(args.tokenizer), "sha256": tokenizer.sha256}}
     records = []
     for index in range(args.count):
@@ -123,20 +126,29 @@ def run_make(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check_range(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ConfigError(f"{name} {value} must be from {low} to {high}")
+
+
 def _read_text(argument: str) -> str:
-    path = Path(argument)
+    """The argument itself, or what the file of that name or standard input (`-`) holds."""
     try:
-        if len(argument) < 256 and path.is_file():
-            return path.read_text("utf8")
+        if argument == "-":
+            return sys.stdin.read()
+        if Path(argument).is_file():
+            return Path(argument).read_text("utf8")
     except UnicodeDecodeError:
         raise DataError(f"{argument} is not UTF-8 text") from None
     except OSError as error:
-        raise DataError(f"cannot read {argument}: {error.strerror}") from None
+        if error.errno != errno.ENAMETOOLONG:
+            raise DataError(f"cannot read {argument}: {error.strerror}") from None
+    if argument.endswith((".txt", ".md")) and not any(map(str.isspace, argument)):
+        raise DataError(f"no file {argument}; to write these very words, pipe them to: reviser trajectory make -")
     return argument
 
 
-def _make_seed(args: argparse.Namespace, needs: frozenset[str], tokenizer: Tokenizer, target: Sequence[int]) -> Seed:
-    from reviser.actions import OPERATORS
+def _make_seed(args: argparse.Namespace, order: Order, tokenizer: Tokenizer, target: Sequence[int]) -> Seed:
     from reviser.canvas import Rules
     from reviser.trajectory.record import Seed
 
@@ -145,39 +157,59 @@ def _make_seed(args: argparse.Namespace, needs: frozenset[str], tokenizer: Token
             f"prefix {args.prefix} and suffix {args.suffix} do not fit a text of {len(target)} tokens; "
             f"together they may be 0..{len(target)}"
         )
-    is_scramble = args.order.startswith("scramble")
-    default = frozenset(OPERATORS) if is_scramble else needs | {"move"}
-    operators = frozenset(filter(None, args.operators.split(","))) if args.operators is not None else default
+    chosen = (args.operators or "").replace(" ", "").split(",")
+    operators = _find_operators(order) if args.operators is None else frozenset(filter(None, chosen))
     rules = Rules(tokenizer.alphabet, operators, max_length=args.max_length)
     return Seed.infill(target[: args.prefix], target[len(target) - args.suffix :], rules)
+
+
+def _find_operators(order: Order) -> frozenset[str]:
+    """All that an order can make use of."""
+    from reviser.actions import INSERT_MOVE, OPERATORS
+    from reviser.trajectory.orders import Mixture
+    from reviser.trajectory.scramble import Scramble
+
+    parts = [part for _, part in order.parts] if isinstance(order, Mixture) else [order]
+    is_scramble = any(isinstance(part, Scramble) for part in parts)
+    return frozenset(OPERATORS) if is_scramble else order.needs | INSERT_MOVE
 
 
 def _load_for(record: dict[str, Any], spec: str | None) -> Tokenizer:
     """The tokenizer a record was made with, or the one asked for if it is the same."""
     from reviser.tokenizer import load
 
-    named = record.get("tokenizer") or {}
-    tokenizer = load(spec or named.get("name", "default"))
-    if named.get("sha256") not in (None, tokenizer.sha256):
-        raise TokenizerError(
-            f"this trajectory was made with another tokenizer than {spec or named.get('name')} "
-            f"(sha256 {named['sha256'][:12]}..., not {tokenizer.sha256[:12]}...); give the right one with --tokenizer"
-        )
-    return tokenizer
+    named = record.get("tokenizer")
+    named = named if isinstance(named, dict) else {}
+    name = spec or str(named.get("name", "default"))
+    tokenizer, sha256 = load(name), str(named.get("sha256", ""))
+    if sha256 not in ("", tokenizer.sha256):
+        difference = f"sha256 {sha256[:12]}..., not {tokenizer.sha256[:12]}..."
+    elif (record["num_text"], record["pad"]) != (tokenizer.num_text, tokenizer.pad):
+        difference = f"{record['num_text']} tokens, not {tokenizer.num_text}, or another end of text"
+    else:
+        return tokenizer
+    raise TokenizerError(
+        f"this trajectory was made with another tokenizer than {name} ({difference}); "
+        "give the right one with --tokenizer"
+    )
 
 
 def run_show(args: argparse.Namespace) -> int:
-    from reviser.trajectory.record import from_record, read_records
-    from reviser.viewer.terminal import make_console, show_trajectory
+    from reviser.trajectory.record import from_record, parse_record, read_lines
+    from reviser.viewer.terminal import MIN_WIDTH, make_console, show_trajectory
 
+    if args.width is not None:
+        _check_range("--width", args.width, MIN_WIDTH, 10_000)
     console = make_console(width=args.width, has_color=not args.no_color)
-    records = list(read_records(args.file))
+    lines = list(read_lines(args.file))
+    _check_some(args.file, len(lines))
     if args.index is not None:
-        if not 0 <= args.index < len(records):
-            raise ConfigError(f"no trajectory {args.index}; {args.file} holds {len(records)}, counted from 0")
-        records = records[args.index : args.index + 1]
-    for number, record in records:
+        if not 0 <= args.index < len(lines):
+            raise ConfigError(f"no trajectory {args.index}; {args.file} holds {len(lines)}, counted from 0")
+        lines = lines[args.index : args.index + 1]
+    for number, line in lines:
         try:
+            record = parse_record(line)
             trajectory = from_record(record)
         except ReviserError as error:
             raise DataError(f"{args.file}, line {number}: {error}") from None
@@ -185,22 +217,28 @@ def run_show(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check_some(file: str, count: int) -> None:
+    if not count:
+        raise DataError(f"{'standard input' if file == '-' else file} holds no trajectories")
+
+
 def run_check(args: argparse.Namespace) -> int:
-    from reviser.trajectory.record import from_record, read_records
+    from reviser.trajectory.record import from_record, parse_record, read_lines
 
     bad, count = None, 0
-    for count, (number, record) in enumerate(read_records(args.file), 1):
+    for count, (number, line) in enumerate(read_lines(args.file), 1):
         try:
-            from_record(record)
+            from_record(parse_record(line))
         except ReviserError as error:
             bad = {"trajectory": count - 1, "line": number, "error": str(error)}
             break
+    _check_some(args.file, count)
     if args.json:
         print(json.dumps({"is_valid": bad is None, "trajectories": count, "bad": bad}))
     elif bad:
         print(f"trajectory {bad['trajectory']} (line {bad['line']}): {bad['error']}")
     else:
-        print(f"{count} trajectories replay")
+        print(f"{count} {'trajectory replays' if count == 1 else 'trajectories replay'}")
     return 1 if bad else 0
 
 
@@ -212,8 +250,7 @@ def run_stats(args: argparse.Namespace) -> int:
         raise ConfigError("give either a trajectory file or --order")
     trajectories = read_trajectories(args.file) if args.file else _draw_null(args)
     summary = summarise(trajectories)
-    if not summary["trajectories"]:
-        raise DataError(f"{args.file} holds no trajectories")
+    _check_some(args.file, summary["trajectories"])
     if args.json:
         print(json.dumps(summary))
     else:
@@ -230,8 +267,8 @@ def _draw_null(args: argparse.Namespace) -> Iterator[Trajectory]:
     from reviser.trajectory.rng import Random
 
     order = parse_order(args.order)
-    if args.n < 1 or args.samples < 1:
-        raise ConfigError(f"--n {args.n} and --samples {args.samples} must be at least 1")
+    _check_range("--n", args.n, 1, 100_000)
+    _check_range("--samples", args.samples, 1, 10_000_000)
     rules = Rules(Alphabet(num_text=args.n + 1, pad=args.n), frozenset(OPERATORS), max_length=max(512, 2 * args.n))
     seed, target = Seed.continuation([], rules), list(range(args.n))
     for index in range(args.samples):

@@ -14,7 +14,7 @@ where a sentence begins, and continuations end where a sentence or the document 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,15 @@ from reviser.trajectory.rng import Random
 Array = npt.NDArray[Any]
 NEAR = 16
 """How far, in tokens, a sentence's end may be to be called near."""
+
+
+class Documents(Protocol):
+    """What examples are cut from: `Shards`, or anything like it."""
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]: ...
+
+    def __getitem__(self, document: int) -> npt.NDArray[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -96,13 +105,16 @@ def sentence_ends(tokenizer: Tokenizer) -> npt.NDArray[np.uint8]:
 class Slots:
     """Every example of a corpus has a slot; an epoch visits all slots in a random order."""
 
-    def __init__(self, shards: Shards, jobs: JobConfig) -> None:
+    def __init__(self, documents: Documents, jobs: JobConfig, is_end: npt.NDArray[np.uint8]) -> None:
         usual = max(sum(jobs.prefix) // 2 + sum(jobs.length) // 2, 1)
-        lengths = np.asarray(shards.lengths, np.int64)
+        lengths = np.asarray(documents.lengths, np.int64)
         counts = np.where(lengths >= 2, np.maximum(lengths // usual, 1), 0)
         self.ends = np.cumsum(counts)
-        self.jobs, self.shards, self.lengths = jobs, shards, lengths
-        self.is_end = sentence_ends(shards.tokenizer)
+        self.jobs, self.documents, self.is_end = jobs, documents, is_end
+
+    @classmethod
+    def of(cls, shards: Shards, jobs: JobConfig) -> Slots:
+        return cls(shards, jobs, sentence_ends(shards.tokenizer))
 
     def __len__(self) -> int:
         return int(self.ends[-1])
@@ -115,7 +127,7 @@ class Slots:
         """The examples of some slots."""
         documents = np.searchsorted(self.ends, slots, side="right")
         states = _streams(Random.of(seed, epoch), slots)
-        return _cut(self.shards, self.jobs, self.is_end, documents, states)
+        return _cut(self.documents, self.jobs, self.is_end, documents, states)
 
 
 def heldout_examples(shards: Shards, count: int, prefix: int, length: int, infill: bool = False) -> Examples:
@@ -150,7 +162,7 @@ def _fill_streams(base: Any, numbers: Array, states: Array) -> None:
         stream_states(base, numbers[i], states[i : i + 1])
 
 
-def _cut(shards: Shards, jobs: JobConfig, is_end: Array, documents: Array, states: Array) -> Examples:
+def _cut(shards: Documents, jobs: JobConfig, is_end: Array, documents: Array, states: Array) -> Examples:
     """Choose a stretch of each document, gather its tokens, and cut it at sentence ends."""
     count = len(documents)
     stretch, cuts = np.empty((count, 2), np.int64), np.empty((count, 4), np.int64)

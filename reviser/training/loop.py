@@ -44,26 +44,30 @@ class Diverged(ReviserError):
 class Trainer:
     """Everything one process needs to train one run."""
 
-    def __init__(self, settings: RunConfig, shards: Shards, heldout: Shards, run: Run | None, team: Team) -> None:
-        self.settings, self.run, self.team, self.shards = settings, run, team, shards
+    def __init__(
+        self, settings: RunConfig, slots: Slots, team: Team, run: Run | None = None, heldout: Shards | None = None
+    ) -> None:
+        self.settings, self.slots, self.run, self.team = settings, slots, run, team
         self.step, self.stop_signal = 0, 0
         torch.manual_seed(settings.train.seed)
         model = Transformer(settings.model).to(team.device)
         is_cuda = team.device.type == "cuda"
+        self.precision = settings.train.precision
+        if self.precision == "auto":
+            self.precision = "bf16" if is_cuda else "float32"
         self.objective = Objective(model, fuse=settings.train.compile and is_cuda)
         self.module = spread(self.objective, team, settings.train.parallel)
         self.model = model
         self.optimizers = build_optimizers(model, settings.optimizer)
-        if settings.train.compile:
+        if settings.train.compile and is_cuda:
             self._compile()
         order, train = parse_order(settings.data.order), settings.train
         self.packer = Packer(
             order, settings.rules, settings.model.canvas, settings.data.row, settings.model.context,
             settings.data.jobs.longest,
         )  # fmt: skip
-        self.slots = Slots(shards, settings.data.jobs)
-        self.heldout = None
-        if order.has_likelihood:
+        self.heldout, self.tokenizer = None, heldout.tokenizer if heldout else None
+        if heldout is not None and order.has_likelihood:
             self.heldout = Heldout(
                 heldout, order, settings.rules, settings.model.canvas, train.eval_examples, train.eval_prefix,
                 train.eval_length,
@@ -120,7 +124,7 @@ class Trainer:
         count = team.sum(float(sum(each.num_labels for each in inputs)))
         total: Tensor = torch.zeros((), device=team.device)
         for each in inputs:
-            with torch.autocast(team.device.type, torch.bfloat16, enabled=settings.train.precision == "bf16"):
+            with torch.autocast(team.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
                 nats = self.module(each)
             # DDP and FSDP average gradients over processes; the sum over all labels is wanted.
             (nats * (team.world / count)).backward()
@@ -162,9 +166,9 @@ class Trainer:
         bound = None
         if self.team.world == 1 or self.settings.train.parallel == "ddp":
             if self.team.is_first:
-                bound = self.heldout.measure(self.model, self.team.device, self.settings.train.precision)
+                bound = self.heldout.measure(self.model, self.team.device, self.precision)
         else:
-            bound = self.heldout.measure(self._gathered(), self.team.device, self.settings.train.precision)
+            bound = self.heldout.measure(self._gathered(), self.team.device, self.precision)
         self.team.wait()
         if bound is not None:
             if not math.isfinite(bound.nats_per_token):
@@ -185,8 +189,8 @@ class Trainer:
 
     def _sample(self) -> None:
         model = self._gathered()
-        if self.team.is_first and self.run is not None:
-            write_samples(model, self.shards.tokenizer, self.settings, self.run.folder / "samples", self.step)
+        if self.team.is_first and self.run is not None and self.tokenizer is not None:
+            write_samples(model, self.tokenizer, self.settings, self.run.folder / "samples", self.step)
 
     def save(self) -> None:
         """Write a checkpoint; all processes must call this."""
@@ -228,8 +232,8 @@ class Trainer:
     def finish(self) -> None:
         """Write the model folder of the finished run."""
         model = self._gathered()
-        if self.team.is_first and self.run is not None:
-            save_pretrained(model, self.run.folder / "model", self.shards.tokenizer, overwrite=True)
+        if self.team.is_first and self.run is not None and self.tokenizer is not None:
+            save_pretrained(model, self.run.folder / "model", self.tokenizer, overwrite=True)
         self.team.wait()
 
     @contextmanager

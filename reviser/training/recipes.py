@@ -35,7 +35,7 @@ def debug(alphabet: Alphabet) -> RunConfig:
         ),
         optimizer=OptimizerConfig(lr=5e-3, min_lr=5e-4, warmup=20),
         train=TrainConfig(
-            steps=240, rows=6, precision="float32", compile=False, log_every=20, eval_every=60, eval_examples=32,
+            steps=240, rows=6, log_every=20, eval_every=60, eval_examples=32,
             eval_prefix=16, eval_length=48, sample_every=120, save_every=120,
         ),
     )  # fmt: skip

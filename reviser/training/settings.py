@@ -61,8 +61,10 @@ class TrainConfig:
     """Rows of one step, over all processes."""
     accumulate: int = 1
     """In how many parts a step's rows are computed."""
-    precision: Literal["bf16", "float32"] = "bf16"
+    precision: Literal["auto", "bf16", "float32"] = "auto"
+    """What matrix products compute in; auto is bf16 on a GPU and float32 on a CPU."""
     compile: bool = True
+    """Whether a GPU runs the model compiled; a CPU never does."""
     masked: bool = True
     """Whether the softmax in the loss runs over valid actions alone, as it does in decoding."""
     parallel: Literal["ddp", "fsdp"] = "ddp"

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from reviser.canvas import Rules
 from reviser.errors import ConfigError
 from reviser.trajectory import kernels
-from reviser.trajectory.orders import LeftToRight, Mixture, Order, RandomWalk, Runs, check_blank
+from reviser.trajectory.orders import Diff, LeftToRight, Mixture, Order, RandomWalk, Runs, check_blank
 from reviser.trajectory.record import Seed, Trajectory
 from reviser.trajectory.rng import Random, threshold
 from reviser.trajectory.scramble import NEEDS, Scramble
@@ -76,7 +76,9 @@ def encode_ids(rules: Rules) -> npt.NDArray[np.int64]:
 
 
 def draw(order: Order, seed: Seed, target: Sequence[int], rng: Random) -> Trajectory:
-    """What `order.draw` draws, by the kernel."""
+    """What `order.draw` draws, by the kernel where the order has one."""
+    if isinstance(order, Diff):
+        return order.draw(seed, target, rng)
     if isinstance(order, Mixture):
         drawn = draw(order.pick(rng), seed, target, rng)
         log_q = order.log_q(drawn) if order.has_likelihood else None

@@ -60,9 +60,7 @@ def _parse_setting(name: str, kind: type[Any], key: str, value: str) -> Any:
         raise ConfigError(f"{name} has no setting {key!r}; it has {', '.join(known) or 'none'}")
     if isinstance(known[key], str):
         return value
-    if isinstance(known[key], float):
-        return _number(value, key)
-    return int(_number(value, key))
+    return _number(value, key) if isinstance(known[key], float) else _whole_number(value, key)
 
 
 def _number(text: str, what: str) -> float:
@@ -72,10 +70,17 @@ def _number(text: str, what: str) -> float:
         raise ConfigError(f"{what} must be a number, not {text!r}") from None
 
 
+def _whole_number(text: str, what: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"{what} must be a whole number, not {text!r}") from None
+
+
 def format_order(order: Order) -> str:
     """The name that `parse_order` reads back."""
     if isinstance(order, Mixture):
-        return "+".join(f"{weight:g}*{format_order(part)}" for weight, part in order.parts)
+        return "+".join(f"{weight}*{format_order(part)}" for weight, part in order.parts)
     name = next(name for name, kind in ORDERS.items() if type(order) is kind)
     changed = []
     for item in fields(order):  # type: ignore[arg-type]

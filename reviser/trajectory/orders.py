@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from reviser.actions import MAX_MOVE
 from reviser.errors import ConfigError
@@ -71,6 +71,8 @@ class RandomWalk:
         _check_noise(self.noise, self.noise_from)
         if self.max_move < 1 or self.max_move & (self.max_move - 1) or self.max_move > MAX_MOVE:
             raise ConfigError(f"max_move={self.max_move} is not a power of two from 1 to {MAX_MOVE}")
+        if self.budget is not None and self.budget < 1:
+            raise ConfigError(f"budget={self.budget} is no number of steps; it must be at least 1")
 
     @property
     def has_likelihood(self) -> bool:
@@ -218,8 +220,8 @@ class Runs:
 class LeftToRight:
     """Appends only: the autoregressive baseline as an order."""
 
-    has_likelihood = True
-    needs: frozenset[str] = frozenset()
+    has_likelihood: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset()
 
     def draw(self, seed: Seed, target: Sequence[int], rng: Random) -> Trajectory:
         actions = (*check_blank(self, seed, target), seed.rules.alphabet.stop)
@@ -234,8 +236,8 @@ class LeftToRight:
 class Diff:
     """The shortest edit script (align.py): one trajectory for each pair of texts, so q = 1."""
 
-    has_likelihood = True
-    needs: frozenset[str] = frozenset({"move"})
+    has_likelihood: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset({"move"})
 
     def draw(self, seed: Seed, target: Sequence[int], rng: Random) -> Trajectory:
         actions = align(seed.canvas, target, seed.rules)
@@ -253,8 +255,8 @@ class Mixture:
     parts: tuple[tuple[float, Order], ...]
 
     def __post_init__(self) -> None:
-        if not self.parts or min(weight for weight, _ in self.parts) <= 0:
-            raise ConfigError("a mixture needs at least one order, each with a weight above 0")
+        if not self.parts or not all(0 < weight < math.inf for weight, _ in self.parts):
+            raise ConfigError("a mixture needs at least one order, each with a finite weight above 0")
 
     @property
     def has_likelihood(self) -> bool:

@@ -13,14 +13,16 @@ object a line and replays under its own rules.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import index
 from pathlib import Path
 from typing import Any
 
 from reviser.actions import Alphabet
 from reviser.canvas import Canvas, Rules, apply, replay
-from reviser.errors import ActionError, ConfigError, ReviserError, TrajectoryError
+from reviser.errors import ActionError, ConfigError, DataError, ReviserError, TrajectoryError
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,40 +122,29 @@ def to_record(trajectory: Trajectory, **extra: Any) -> dict[str, Any]:
 def from_record(record: dict[str, Any]) -> Trajectory:
     """The trajectory of a JSON object, replayed action by action under its own rules."""
     try:
-        alphabet = Alphabet(int(record["num_text"]), int(record["pad"]))
-        rules = Rules(
-            alphabet,
-            frozenset(record["operators"]),
-            int(record["prefix"]),
-            int(record["suffix"]),
-            int(record["max_length"]),
-        )
-        seed_actions, actions = (tuple(map(int, record[key])) for key in ("seed_actions", "actions"))
+        num_text, pad, *bounds = (index(record[key]) for key in ("num_text", "pad", "prefix", "suffix", "max_length"))
+        rules = Rules(Alphabet(num_text, pad), frozenset(record["operators"]), *bounds)
+        seed_actions, actions = (tuple(map(index, record[key])) for key in ("seed_actions", "actions"))
         has_loss = tuple(map(bool, record.get("has_loss", [1] * len(actions))))
+        log_q = None if record.get("log_q") is None else float(record["log_q"])
     except KeyError as missing:
         raise TrajectoryError(f"the field {missing} is missing") from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise TrajectoryError(f"a field has the wrong type: {error}") from None
-    seeded = _replay_named(Canvas(), seed_actions, rules.for_seeding(), "seed action")
-    _check_bounds(seeded, rules)
-    _replay_named(seeded, actions, rules, "action")
-    if not actions or actions[-1] != alphabet.stop:
+    try:
+        seeded = replay(Canvas(), seed_actions, rules.for_seeding(), "seed action")
+        _check_bounds(seeded, rules)
+        replay(seeded, actions, rules)
+    except ActionError as error:
+        raise TrajectoryError(str(error)) from None
+    if not actions or actions[-1] != rules.alphabet.stop:
         raise TrajectoryError("the last action is not STOP")
     if len(has_loss) != len(actions):
         raise TrajectoryError(f"has_loss has {len(has_loss)} entries for {len(actions)} actions")
     seed = Seed(seeded.tokens, seeded.cursor, rules)
     if seed.actions != seed_actions:
         raise TrajectoryError("the seed actions are not the tokens in order followed by the moves to the cursor")
-    return Trajectory(seed, actions, has_loss, record.get("log_q"))
-
-
-def _replay_named(canvas: Canvas, actions: Sequence[int], rules: Rules, what: str) -> Canvas:
-    for index, action in enumerate(actions):
-        try:
-            canvas = apply(canvas, action, rules)
-        except ActionError as error:
-            raise TrajectoryError(f"{what} {index}: {error}") from None
-    return canvas
+    return Trajectory(seed, actions, has_loss, log_q)
 
 
 def _check_bounds(canvas: Canvas, rules: Rules) -> None:
@@ -162,33 +153,34 @@ def _check_bounds(canvas: Canvas, rules: Rules) -> None:
         raise TrajectoryError(f"the seed leaves the cursor at {canvas.cursor}, outside the editable {low}..{high}")
 
 
-def read_records(path: Path | str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and JSON object of each line of a trajectory file; `-` reads standard input."""
-    import sys
-
+def read_lines(path: Path | str) -> Iterator[tuple[int, str]]:
+    """Number and content of each line of a trajectory file that is not blank; `-` reads standard input."""
     try:
-        lines = sys.stdin.read().splitlines() if str(path) == "-" else Path(path).read_text("utf8").splitlines()
+        text = sys.stdin.read() if str(path) == "-" else Path(path).read_text("utf8")
     except OSError as error:
-        raise TrajectoryError(f"cannot read {path}: {error.strerror}") from None
+        raise DataError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise TrajectoryError(f"{path} is not UTF-8 text; a trajectory file has one JSON object a line") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise TrajectoryError(f"{path}, line {number}: not JSON ({error.msg})") from None
-        if not isinstance(record, dict):
-            raise TrajectoryError(f"{path}, line {number}: a JSON object is wanted, not {type(record).__name__}")
-        yield number, record
+        raise DataError(f"{path} is not UTF-8 text; a trajectory file has one JSON object a line") from None
+    # Not splitlines: it also splits at U+2028 and the like, which JSON may hold as they are.
+    return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
+
+
+def parse_record(line: str) -> dict[str, Any]:
+    """The JSON object of one line."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise TrajectoryError(f"not JSON ({error})") from None
+    if not isinstance(record, dict):
+        raise TrajectoryError(f"a JSON object is wanted, not {type(record).__name__}")
+    return record
 
 
 def read_trajectories(path: Path | str) -> Iterator[Trajectory]:
     """All trajectories of a file; the error of a bad one says on which line it stands."""
-    for number, record in read_records(path):
+    for number, line in read_lines(path):
         try:
-            yield from_record(record)
+            yield from_record(parse_record(line))
         except ReviserError as error:
             raise TrajectoryError(f"{path}, line {number}: {error}") from None
 

@@ -24,8 +24,11 @@ BATCH = 256
 
 def measure(num_tokens: int = 145, threads: int = 1, seconds: float = 2.0) -> dict[str, Any]:
     """Actions per second and actions per token of each order."""
-    if num_tokens < 1 or threads < 1:
-        raise ConfigError(f"n={num_tokens} and threads={threads} must be at least 1")
+    for name, value, most in (("n", num_tokens, 10_000), ("threads", threads, 256)):
+        if not 1 <= value <= most:
+            raise ConfigError(f"{name}={value} must be from 1 to {most}")
+    if not 0 < seconds <= 3600:
+        raise ConfigError(f"seconds={seconds} must be above 0 and at most 3600")
     orders = {}
     for name, order in ORDERS.items():
         orders[name] = _measure_order(order, num_tokens, threads, seconds)

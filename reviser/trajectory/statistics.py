@@ -131,10 +131,11 @@ ROWS = (
 
 def format_table(columns: dict[str, dict[str, Any]]) -> str:
     """Statistics side by side, one column each."""
-    lines = [f"{'':<26}" + "".join(f"{name:>26}" for name in columns)]
+    widths = [max(28, len(name) + 2) for name in columns]
+    lines = [" " * 26 + "".join(f"{name:>{width}}" for name, width in zip(columns, widths, strict=True))]
     for title, key, form in ROWS:
-        cells = "".join(f"{_format(values[key], form):>26}" for values in columns.values())
-        lines.append(f"{title:<26}{cells}")
+        cells = [_format(values[key], form) for values in columns.values()]
+        lines.append(f"{title:<26}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)))
     return "\n".join(lines) + "\n"
 
 

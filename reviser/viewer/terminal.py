@@ -1,19 +1,21 @@
 """A trajectory in the terminal: one line an action, the canvas after it, the cursor as a bar.
 
-     12  MOVE -4       The boats ¦ lay still
-     13  INSERT " all" The boats[ all]¦ lay still
+     12  MOVE -4        The boats| lay still
+     13  INSERT " all"  The boats[ all]| lay still
 
 New text is coloured and, without colours, stands in brackets; protected text is dim. Long canvases are
-cut to a view around the cursor. Control characters show as symbols, so a line stays a line.
+cut to a view around the cursor. Control characters show as symbols, so a line stays a line and no text
+can speak to the terminal.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
@@ -24,13 +26,19 @@ from reviser.trajectory.record import Trajectory
 BAR = "▏"
 PLAIN_BAR = "|"
 CUT_MARK = "…"
-NEW, GONE, PROTECTED, CURSOR = "bold green", "red", "dim", "bold yellow"
+NEW, PROTECTED, CURSOR = "bold green", "dim", "bold yellow"
+MIN_WIDTH = 40
 _SYMBOLS = {code: chr(0x2400 + code) for code in range(32)} | {10: "⏎", 9: "⇥", 127: "␡"}
+# C1 controls, line separators, marks that turn the direction of writing, and lone surrogates.
+_CODES = (*range(0x80, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A), *range(0xD800, 0xE000))
+_SYMBOLS |= {code: f"<{code:02X}>" for code in _CODES}
+_SYMBOLS_IN_LINES = {code: symbol for code, symbol in _SYMBOLS.items() if code not in (9, 10)}
 
 
 def make_console(width: int | None = None, has_color: bool = True) -> Console:
-    """Standard output; colours only where asked for and where a terminal shows them."""
-    is_plain = not has_color or not sys.stdout.isatty()
+    """Standard output; colours only where asked for and where a terminal shows them (https://no-color.org)."""
+    is_wanted = has_color and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    is_plain = not is_wanted or not sys.stdout.isatty()
     return Console(
         file=sys.stdout,
         width=width,
@@ -96,19 +104,21 @@ def show_trajectory(console: Console, trajectory: Trajectory, tokenizer: Tokeniz
     """Every action with the canvas after it, then the final text."""
     rules, is_plain = trajectory.seed.rules, console.no_color
     names = [name_action(action, tokenizer) for action in trajectory.actions]
-    column = min(max(map(len, names)), 22)
-    room = max(console.width - column - 9, 20)
+    width = max(console.width, MIN_WIDTH)
+    column = min(max(map(cell_len, names)), 22, width // 3)
+    room = width - column - 9
     before: Canvas | None = None
     steps = zip(["seed", *names], trajectory.states(), strict=True)
     for index, (name, canvas) in enumerate(steps):
         new = _new_tokens(before, canvas)
         pieces = tokenizer.pieces(canvas.tokens)
-        line = Text(f"{index:>5}  {name[:column]:<{column}}  ")
+        line = Text(f"{index:>5}  {set_cell_size(name, column)}  ")
         line.append_text(draw_canvas(canvas, pieces, new, (rules.prefix, rules.suffix), room, is_plain))
         console.print(line)
         before = canvas
-    console.print(_summary(trajectory, record), style="dim")
-    console.print(Text(tokenizer.decode(trajectory.final.tokens)))
+    console.print(Text(visible(_summary(trajectory, record)), "dim"))
+    final = tokenizer.decode(trajectory.final.tokens)
+    console.out(final.translate(_SYMBOLS_IN_LINES), highlight=False)
 
 
 def _new_tokens(before: Canvas | None, after: Canvas) -> range:
