@@ -5,8 +5,13 @@ STAMP := .venv/.installed
 
 .PHONY: demo test test-all check bench format docs clean
 
+# Nobody writes this way; it shows every action a model can learn by mending (docs/trajectories.md).
 demo: $(STAMP)
-	$(BIN)/reviser trajectory make "It was a quiet morning in the harbour. The boats lay still, and the gulls were asleep on the roofs." --order runs --seed 4 | $(BIN)/reviser trajectory show -
+	@mkdir -p build
+	$(BIN)/reviser trajectory make "No good letter was ever written from left to right." \
+		--order scramble:edit=0.15 --seed 243 > build/demo.jsonl
+	$(BIN)/reviser trajectory show build/demo.jsonl
+	$(BIN)/reviser trajectory check build/demo.jsonl
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

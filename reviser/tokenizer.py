@@ -234,10 +234,13 @@ class Tokenizer:
     def save(self, folder: str | Path) -> Path:
         """Write `folder`/tokenizer.json, whole or not at all."""
         path = Path(folder) / FILE
-        path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f"{FILE}.{os.getpid()}.part")
-        part.write_text(self.serialised, encoding="utf-8")
-        os.replace(part, path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(self.serialised, encoding="utf-8")
+            os.replace(part, path)
+        except OSError as error:
+            raise TokenizerError(f"cannot write {path}: {error.strerror}; choose another folder") from error
         return path
 
 

@@ -271,6 +271,17 @@ def test_shards_travel_to_another_process_as_their_folder(corpus: Path, tmp_path
     assert pickle.loads(packed)[3].tolist() == shards[3].tolist()
 
 
+def test_gathered_stretches_are_the_documents_own_tokens(corpus: Path, tmp_path: Path) -> None:
+    prepare_small([corpus], tmp_path / "out")
+    shards, generator = Shards.open(tmp_path / "out"), np.random.default_rng(3)
+    documents = generator.integers(0, len(shards), 40)
+    starts = generator.integers(0, shards.lengths[documents])
+    sizes = generator.integers(0, shards.lengths[documents] - starts + 1)
+    wanted = np.concatenate([shards[int(d)][s : s + n] for d, s, n in zip(documents, starts, sizes, strict=True)])
+    assert shards.gather(documents, starts, sizes).tolist() == wanted.tolist()
+    assert len(shards.header.splits["train"].shards) > 1
+
+
 def refuses(text: str, function: Callable[[], object]) -> None:
     with pytest.raises(DataError, match=text) as caught:
         function()

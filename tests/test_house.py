@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +96,16 @@ def test_every_command_in_readme_and_docs_exists():
                     break
                 assert word in choices[0], f"{path.name}: reviser {line}"
                 parser = choices[0][word]
+
+
+def test_the_readme_is_short_and_shows_what_the_demo_prints(capsys, tmp_path):
+    from reviser.cli import main
+
+    readme, path = (ROOT / "README.md").read_text("utf8"), tmp_path / "demo.jsonl"
+    demo = re.search(r"reviser trajectory make (.*?) >", (ROOT / "Makefile").read_text("utf8"), re.S)[1]
+    main(["trajectory", "make", *shlex.split(demo.replace("\\\n", " "))])
+    path.write_text(capsys.readouterr().out, "utf8")
+    main(["trajectory", "show", str(path), "--width", "80"])
+    shown = capsys.readouterr().out.splitlines()[:-2]
+    assert "\n".join(["```", *shown, "```"]) in readme
+    assert readme.count("\n") <= 150

@@ -72,7 +72,9 @@ def test_a_million_random_valid_actions_give_equal_canvases_windows_and_masks():
             WIDTH,
             cells,
             clip,
-            got_windows, got_masks, NO_CANVASES
+            got_windows,
+            got_masks,
+            NO_CANVASES,
         )
         tokens = [*cells[WIDTH:left].tolist(), *cells[right : len(cells) - WIDTH].tolist()]
         assert bad == -1
@@ -83,9 +85,10 @@ def test_a_million_random_valid_actions_give_equal_canvases_windows_and_masks():
 
 
 @pytest.mark.parametrize("width", [1, 4, 6])
-def test_windows_of_any_width_agree(width):
+@pytest.mark.parametrize("num_columns", [0, 12, 42])
+def test_windows_of_any_width_and_whole_canvases_agree(width, num_columns):
     rules, rng = Rules(ALPHABET, max_length=40), Random.of(width)
-    canvas, actions, windows = Canvas(), [], []
+    canvas, actions, windows, canvases = Canvas(), [], [], []
     for _ in range(300):
         choices = [j for j in range(4, 24) if valid_mask(canvas, rules) >> j & 1]
         action = 1 + rng.below(49)
@@ -94,12 +97,25 @@ def test_windows_of_any_width_agree(width):
         canvas = apply(canvas, action, rules)
         actions.append(action)
         windows.append(list(canvas.window(width, ALPHABET.none)))
+        row = [*canvas.tokens[: canvas.cursor], ALPHABET.none, *canvas.tokens[canvas.cursor :]]
+        canvases.append((row + [-1] * num_columns)[:num_columns])
     got = np.empty((300, 2 * width), np.int32)
+    got_canvases = np.empty((300 if num_columns else 0, num_columns), np.int32)
     cells, numbers = np.empty(40 + 2 * width, np.int32), np.array([0, 0, 40, replay.MOVE_BIT])
     replay.replay_one(
-        np.array(actions), 0, 50, numbers, width, cells, np.empty(9, np.int32), got, np.empty(0, np.int64), NO_CANVASES
+        np.array(actions),
+        0,
+        50,
+        numbers,
+        width,
+        cells,
+        np.empty(9, np.int32),
+        got,
+        np.empty(0, np.int64),
+        got_canvases,
     )
     assert got.tolist() == windows
+    assert not num_columns or got_canvases.tolist() == canvases
 
 
 def test_the_kernel_names_the_first_invalid_action():

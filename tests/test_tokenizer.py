@@ -349,3 +349,9 @@ def test_gpt2_with_other_files_says_so(tmp_path: Path, monkeypatch: pytest.Monke
         match=rf"encoder.json is not GPT-2's: sha256 44136fa3.*, not {GPT2_SHA256['encoder.json']}",
     ):
         load("gpt2")
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TokenizerError, match=r"cannot write .*tokenizer\.json: .*; choose another folder"):
+        load("bytes").save(tmp_path / "file" / "folder")

@@ -14,7 +14,11 @@ def render() -> str:
     parts = ["# Command reference\n\nMade by `make docs` from the commands' own help.\n"]
     for path, parser in _leaves(build_parser(), ("reviser",)):
         parts.append(f"## {' '.join(path)}\n\n{parser.description}\n")
-        rows = [f"| `{_name(action)}` | {_help(action)} |" for action in parser._actions if action.dest != "help"]
+        rows = [
+            f"| `{_escape(_name(action))}` | {_escape(action.help or '')} |"
+            for action in parser._actions
+            if action.dest != "help"
+        ]
         parts.append("\n".join(["| argument | meaning |", "|---|---|", *rows]) + "\n")
         examples = (parser.epilog or "").partition("\n")[2]
         parts.append(f"```\n{examples}\n```\n")
@@ -39,8 +43,8 @@ def _name(action: argparse.Action) -> str:
     return f"{action.option_strings[-1]}{value}"
 
 
-def _help(action: argparse.Action) -> str:
-    return (action.help or "").replace("|", "\\|")
+def _escape(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("%%", "%")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import hashlib
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reviser.errors import ConfigError
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from reviser.data.shards import Shards
     from reviser.training.distributed import Team
+    from reviser.training.heldout import Bound
     from reviser.training.loop import Trainer
+    from reviser.training.settings import RunConfig
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -38,13 +40,17 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument("--steps", type=int, help="stop after this many steps; the schedule stays that of the recipe")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default auto)")
     parser.add_argument("--show", action="store_true", help="print the resolved config as JSON and stop")
-    parser.add_argument("--json", action="store_true", help="print one JSON document with the result and nothing else")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document with the result and nothing else"
+    )
     parser.set_defaults(run=run_train)
 
 
 def run_train(args: argparse.Namespace) -> int:
     if (args.recipe is None) == (args.resume is None):
         raise ConfigError("give either a recipe or --resume RUN")
+    if args.steps is not None and args.steps < 1:
+        raise ConfigError(f"--steps {args.steps} must be at least 1")
     if args.show:
         return _show(args)
     from reviser.training.distributed import join_team, leave_team
@@ -58,7 +64,7 @@ def run_train(args: argparse.Namespace) -> int:
         leave_team()
 
 
-def _settings(args: argparse.Namespace, data: str) -> Any:
+def _settings(args: argparse.Namespace, data: str) -> RunConfig:
     from reviser.config import override
     from reviser.data.shards import read_header
     from reviser.tokenizer import load
@@ -69,10 +75,11 @@ def _settings(args: argparse.Namespace, data: str) -> Any:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from reviser.config import to_dict
+    from reviser.config import override, to_dict
     from reviser.training.runs import Run
 
-    settings = Run.open(args.resume)[1] if args.resume else _settings(args, _data_folder(args))
+    resumed = override(Run.open(args.resume)[1], args.set) if args.resume else None
+    settings = resumed or _settings(args, _data_folder(args))
     print(json.dumps(to_dict(settings), indent=1))
     return 0
 
@@ -85,12 +92,14 @@ def _data_folder(args: argparse.Namespace) -> str:
     if args.data:
         return str(args.data)
     if args.recipe != "debug":
-        raise ConfigError(f"{args.recipe} needs text to train on; make a folder with reviser data prepare, give it as --data")
-    return str(_prepare_own_source(_own_source(args)))
+        raise ConfigError(
+            f"{args.recipe} needs text to train on; make a folder with reviser data prepare, give it as --data"
+        )
+    return str(_prepare_own_source(Path(_run_folder(args)).parent / "own-source"))
 
 
-def _own_source(args: argparse.Namespace) -> Path:
-    return Path(args.out or "runs/debug").parent / "own-source"
+def _run_folder(args: argparse.Namespace) -> str:
+    return str(args.resume or args.out or f"runs/{args.recipe.replace('-', '_')}")
 
 
 def _prepare_own_source(out: Path) -> Path:
@@ -98,57 +107,74 @@ def _prepare_own_source(out: Path) -> Path:
     from reviser.data.corpus import prepare
     from reviser.tokenizer import load
 
-    out.mkdir(parents=True, exist_ok=True)
     texts = [path.read_text("utf8") for path in sorted(Path(__file__).parents[1].rglob("*.py"))]
     lines = [json.dumps({"text": part}) for text in texts for part in text.split("\n\n\n")]
     source = out / "source.jsonl"
-    source.write_text("\n".join(lines) + "\n", "utf8")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        source.write_text("\n".join(lines) + "\n", "utf8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {source}: {error.strerror}; choose another --out") from None
     folder = out / f"data-{hashlib.sha256(source.read_bytes()).hexdigest()[:8]}"
     prepare([str(source)], folder, load("bytes"), holdout=0.1, workers=1)
     return folder
 
 
+def _open_data(data: str, settings: RunConfig, team: Team) -> tuple[Shards, Shards]:
+    """Training and held-out documents, their files compared with their checksums."""
+    from reviser.data.shards import Shards
+    from reviser.model.checkpoint import check_tokenizer
+
+    splits = Shards.open(data, "train"), Shards.open(data, "heldout")
+    check_tokenizer(settings.model, splits[0].tokenizer)
+    if team.is_first:
+        for shards in splits:
+            shards.verify()
+    return splits
+
+
 def _start(args: argparse.Namespace, team: Team) -> Trainer:
     from reviser.data.examples import Slots
-    from reviser.data.shards import Shards
     from reviser.training.loop import Trainer
     from reviser.training.runs import Run
 
-    if not team.is_first:
-        team.wait()
-    data = _data_folder(args)
+    out = _run_folder(args)
     if team.is_first:
-        team.wait()
+        Run(out).check_free()
+    data = team.share(_data_folder(args) if team.is_first else "")
     settings = _settings(args, data)
-    out = args.out or f"runs/{args.recipe.replace('-', '_')}"
-    run = Run.create(out, settings, str(Path(data).absolute())) if team.is_first else None
-    shards = Shards.open(data, "train")
+    shards, heldout = _open_data(data, settings, team)
+    trainer = Trainer(settings, Slots.of(shards, settings.data.jobs), team, None, heldout)
+    if team.is_first:
+        # Last, so that a setting that cannot be used leaves no folder behind.
+        trainer.run = Run.create(out, settings, str(Path(data).absolute()))
     _say(team, f"run {out}: {_describe(settings, shards)}")
-    return Trainer(settings, Slots.of(shards, settings.data.jobs), team, run, Shards.open(data, "heldout"))
+    return trainer
 
 
 def _resume(args: argparse.Namespace, team: Team) -> Trainer:
     from reviser.config import override
     from reviser.data.examples import Slots
-    from reviser.data.shards import Shards
     from reviser.training.loop import Trainer
     from reviser.training.runs import Run
 
     run, settings, data = Run.open(args.resume)
     settings, data = override(settings, args.set), args.data or data
     saved = run.load()
-    shards = Shards.open(data, "train")
-    slots, heldout = Slots.of(shards, settings.data.jobs), Shards.open(data, "heldout")
+    shards, heldout = _open_data(data, settings, team)
+    slots = Slots.of(shards, settings.data.jobs)
     trainer = Trainer(settings, slots, team, run if team.is_first else None, heldout)
     trainer.restore(saved)
     if team.is_first:
         run.rewind_metrics(trainer.step)
         run.log(f"continued from step {trainer.step} on {team.world} process(es)")
+        if args.set:
+            run.change(settings, args.set)
     _say(team, f"run {args.resume}: continuing from step {trainer.step}; {_describe(settings, shards)}")
     return trainer
 
 
-def _describe(settings: Any, shards: Shards) -> str:
+def _describe(settings: RunConfig, shards: Shards) -> str:
     from reviser.model.size import num_parameters
 
     count = num_parameters(settings.model)
@@ -160,18 +186,18 @@ def _say(team: Team, line: str) -> None:
         print(line, file=sys.stderr)
 
 
-def _conclude(args: argparse.Namespace, trainer: Trainer, bound: Any) -> int:
-    folder = args.resume or args.out or f"runs/{args.recipe.replace('-', '_')}"
+def _conclude(args: argparse.Namespace, trainer: Trainer, bound: Bound | None) -> int:
+    folder = _run_folder(args)
     is_done = trainer.step >= trainer.settings.train.steps
     if is_done:
         trainer.finish()
     if trainer.team.is_first and args.json:
-        result = {"run": str(folder), "step": trainer.step, "is_done": is_done}
+        result: dict[str, object] = {"run": folder, "step": trainer.step, "is_done": is_done}
         if bound is not None:
             result |= {"bound_perplexity": bound.perplexity, "bits_per_byte": bound.bits_per_byte}
         print(json.dumps(result))
-    elif is_done:
-        _say(trainer.team, f"done; the model is in {folder}/model, its samples in {folder}/samples")
+    elif trainer.team.is_first and is_done:
+        print(f"done; the model is in {folder}/model, its samples in {folder}/samples")
     if not is_done:
         _say(trainer.team, f"saved at step {trainer.step}; go on with: reviser train --resume {folder}")
-    return 130 if trainer.stop_signal else 0
+    return 130 if trainer.stop_signal and not is_done else 0

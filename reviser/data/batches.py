@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -107,9 +108,12 @@ class Batches:
         return (epoch, block + 1) if block + 1 < self.num_blocks else (epoch + 1, 0)
 
     def _draw(self, epoch: int, block: int) -> Packed:
-        if epoch not in self._orders:
-            self._orders = {epoch: self.slots.shuffle(self.seed, epoch), **dict(list(self._orders.items())[:1])}
-        chosen = self._orders[epoch][block * BLOCK : (block + 1) * BLOCK]
+        # Another worker may replace the dictionary at any moment: look into it once.
+        order = self._orders.get(epoch)
+        if order is None:
+            order = self.slots.shuffle(self.seed, epoch)
+            self._orders = {epoch: order, **dict(list(self._orders.items())[:1])}
+        chosen = order[block * BLOCK : (block + 1) * BLOCK]
         examples = self.slots.examples(chosen, self.seed, epoch)
         return self.packer.pack(examples, Random.of(self.seed, epoch, block, 1))
 
@@ -125,6 +129,7 @@ def _join(pieces: list[tuple[Packed, int, int]], rank: int, world: int) -> Packe
         whole = np.concatenate(parts) if len(parts) > 1 else parts[0]
         return np.ascontiguousarray(whole[rank::world])
 
-    none = np.empty(0, np.int64)
     names = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases", "num_actions")
-    return Packed(*(take(name) for name in names), none, none.astype(np.float64), none)  # type: ignore[arg-type]
+    none = {"places": np.empty((0, 3), np.int64), "log_q": np.empty(0), "num_tokens": np.empty(0, np.int64)}
+    arrays: dict[str, Any] = {name: take(name) for name in names} | none
+    return Packed(**arrays)

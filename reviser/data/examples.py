@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reviser.data.shards import Shards
-from reviser.errors import ConfigError
+from reviser.errors import ConfigError, DataError
 from reviser.tokenizer import Tokenizer
 from reviser.trajectory.kernels import _below, jit, stream_states
 from reviser.trajectory.rng import Random
@@ -36,7 +36,10 @@ class Documents(Protocol):
     @property
     def lengths(self) -> npt.NDArray[np.int64]: ...
 
-    def __getitem__(self, document: int) -> npt.NDArray[Any]: ...
+    def gather(
+        self, documents: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int32]:
+        """The tokens start..start+size of each document, end to end."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,9 @@ class Examples:
 
     def select(self, chosen: Array) -> Examples:
         """Some of the examples, over the same tokens."""
-        parts = (self.first, self.prefix, self.length, self.suffix, self.states, self.document)
-        return Examples(self.tokens, *(part[chosen] for part in parts))
+        names = ("first", "prefix", "length", "suffix", "states", "document")
+        chosen_parts: dict[str, Any] = {name: getattr(self, name)[chosen] for name in names}
+        return replace(self, **chosen_parts)
 
     def target(self, i: int) -> npt.NDArray[np.int32]:
         start = self.first[i] + self.prefix[i]
@@ -109,6 +113,8 @@ class Slots:
         usual = max(sum(jobs.prefix) // 2 + sum(jobs.length) // 2, 1)
         lengths = np.asarray(documents.lengths, np.int64)
         counts = np.where(lengths >= 2, np.maximum(lengths // usual, 1), 0)
+        if not counts.any():
+            raise DataError("no document has the 2 tokens that an example takes; prepare longer texts")
         self.ends = np.cumsum(counts)
         self.jobs, self.documents, self.is_end = jobs, documents, is_end
 
@@ -169,11 +175,7 @@ def _cut(shards: Documents, jobs: JobConfig, is_end: Array, documents: Array, st
     ranges = np.array([*jobs.prefix, *jobs.length, *jobs.suffix], np.int64)
     shares = np.array([round(jobs.infill * 2**32), round(jobs.from_start * 2**32)], np.int64)
     _choose_stretches(shards.lengths[documents], ranges, shares, states, stretch, cuts)
-    parts = [
-        shards[int(document)][start : start + size]
-        for document, (start, size) in zip(documents, stretch.tolist(), strict=True)
-    ]
-    tokens = np.concatenate(parts).astype(np.int32) if parts else np.empty(0, np.int32)
+    tokens = shards.gather(documents, stretch[:, 0], stretch[:, 1])
     offsets = np.concatenate(([0], np.cumsum(stretch[:, 1])))
     _snap(tokens, offsets, stretch, shards.lengths[documents], is_end, cuts)
     return Examples(tokens, offsets[:-1] + cuts[:, 0], cuts[:, 1], cuts[:, 2], cuts[:, 3], states, documents)

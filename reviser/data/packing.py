@@ -3,8 +3,8 @@
     row  START a b c M STOP' START d e f ... pad pad        labels are one action ahead of the inputs
     pos    0   1 2 3 4       0     1 2 3     0   1          segments 0 0 0 0 0 1 1 1 1 2 2
 
-Best-fit packing of a block of examples fills about 99 positions in 100. (STOP' is a label only: it is never
-fed.) Padding is an example of its own, without labels.
+Packing a block of examples fills about 99 positions in 100. (STOP' is a label only: it is never fed.)
+Padding is an example of its own, without labels.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class Packer:
     longest_canvas: int = 512
 
     def pack(self, examples: Examples, shuffle: Random | None = None) -> Packed:
-        """All examples in as few rows as best-fit finds; `shuffle` puts the rows in a random order."""
+        """All examples in few rows; `shuffle` puts the rows in a random order."""
         examples, drawn = self._draw(examples)
         sizes = _history_sizes(examples, drawn)
-        places, num_rows = np.empty((len(sizes), 3), np.int64), 0
-        num_rows = _fit(np.argsort(-sizes, kind="stable"), sizes, self.row, places)
+        places = np.empty((len(sizes), 3), np.int64)
+        num_rows = _fit(sizes, self.row, places)
         if shuffle is not None:
             order = np.random.default_rng(shuffle.state).permutation(num_rows)
             places[:, 0] = order[places[:, 0]]
@@ -147,7 +147,10 @@ class Packer:
         if bad >= 0:
             raise DataError(f"an example of document {int(examples.document[bad])} does not replay")
         num_actions = np.bincount(places[:, 0], sizes, num_rows).astype(np.int64)
-        _mark_padding(num_actions, alphabet.pad, alphabet.none, actions, positions, segments, windows)
+        _mark_padding(
+            num_actions, self.context or self.row, alphabet.pad, alphabet.none, actions, positions, segments, windows,
+            canvases,
+        )  # fmt: skip
         keep = slice(0, self.row)
         return Packed(
             actions[:, keep], labels[:, keep], valid[:, keep], positions[:, keep], segments[:, keep],
@@ -159,7 +162,8 @@ class Packer:
 def _history_sizes(examples: Examples, drawn: Rows) -> npt.NDArray[np.int64]:
     """Positions each example takes: its seed actions and its trajectory."""
     back = np.bitwise_count(examples.suffix & 511).astype(np.int64) + (examples.suffix >> 9)
-    return examples.prefix + examples.suffix + back + drawn.actions.shape[1] - drawn.begins
+    sizes: npt.NDArray[np.int64] = examples.prefix + examples.suffix + back + drawn.actions.shape[1] - drawn.begins
+    return sizes
 
 
 def _table(examples: Examples, places: Array) -> npt.NDArray[np.int64]:
@@ -176,34 +180,65 @@ def _table(examples: Examples, places: Array) -> npt.NDArray[np.int64]:
 
 
 @jit
-def _fit(order: Array, sizes: Array, row: int, places: Array) -> Any:
-    """Put each example, largest first, into the fullest row that still has room; returns how many rows."""
-    heads = np.full(row + 1, -1, np.int64)  # rows by room left, as linked lists
+def _fit(sizes: Array, row: int, places: Array) -> Any:
+    """Row, column and size of each example; returns how many rows.
+
+    Rows are filled one after another, with examples as they come while several more have room, at last with the
+    pair that fills the row best: where lengths hardly differ, best fit leaves several times as much empty.
+    """
+    heads = np.full(row + 1, -1, np.int64)  # examples without a place, by size, as linked lists
     following = np.full(len(sizes), -1, np.int64)
-    num_rows = 0
-    for i in order:
-        size, room = sizes[i], sizes[i]
-        while room <= row and heads[room] < 0:
-            room += 1
-        if room > row:
-            chosen, room = num_rows, row
-            num_rows += 1
-        else:
-            chosen = heads[room]
-            heads[room] = following[chosen]
-        places[i, 0], places[i, 1], places[i, 2] = chosen, row - room, size
-        following[chosen] = heads[room - size]
-        heads[room - size] = chosen
+    for i in range(len(sizes) - 1, -1, -1):
+        following[i] = heads[sizes[i]]
+        heads[sizes[i]] = i
+    most = np.empty(row + 1, np.int64)
+    places[:, 2] = 0
+    num_rows, room, coming, largest = 0, 0, 0, row
+    for _ in range(len(sizes)):
+        while heads[largest] < 0:
+            largest -= 1
+        while places[coming, 2]:
+            coming += 1
+        size = sizes[coming] if room > 2 * largest else _choose_pair(room, heads, following, most)
+        if not size:
+            num_rows, room = num_rows + 1, row
+            size = sizes[coming] if room > 2 * largest else _choose_pair(room, heads, following, most)
+        i = heads[size]
+        heads[size] = following[i]
+        places[i, 0], places[i, 1], places[i, 2] = num_rows - 1, row - room, size
+        room -= size
     return num_rows
 
 
 @jit
-def _mark_padding(ends: Array, pad: int, none: int, actions: Array, positions: Array, segments: Array,
-                  windows: Array) -> None:  # fmt: skip
-    """What stands behind the last example of a row: a segment of its own that shows nothing."""
+def _choose_pair(room: int, heads: Array, following: Array, most: Array) -> Any:
+    """The larger size of the two at hand that fill a room best, or of the one; 0 where none fits."""
+    best = 0
+    for size in range(room + 1):
+        best = size if heads[size] >= 0 else best
+        most[size] = best
+    chosen, filled = 0, 0
+    for size in range(best, 0, -1):
+        if heads[size] < 0:
+            continue
+        other = most[min(room - size, size)]
+        if other == size and following[heads[size]] < 0:
+            other = most[size - 1]
+        if size + other > filled:
+            chosen, filled = size, size + other
+    return chosen
+
+
+@jit
+def _mark_padding(ends: Array, limit: int, pad: int, none: int, actions: Array, positions: Array, segments: Array,
+                  windows: Array, canvases: Array) -> None:  # fmt: skip
+    """What stands behind the last example of a row: a segment of its own that shows nothing.
+
+    Its positions restart at `limit`, so that a table of positions has them all.
+    """
     for r in range(len(ends)):
         last = segments[r, ends[r] - 1] if ends[r] else -1
         for c in range(ends[r], actions.shape[1]):
-            actions[r, c], positions[r, c], segments[r, c] = pad, c - ends[r], last + 1
-            for j in range(windows.shape[2]):
-                windows[r, c, j] = none
+            actions[r, c], positions[r, c], segments[r, c] = pad, (c - ends[r]) % limit, last + 1
+            windows[r, c] = none
+            canvases[r, c] = -1

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from reviser.errors import DataError, TokenizerError
 from reviser.tokenizer import Tokenizer, load
@@ -148,6 +149,17 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+@njit(nogil=True, cache=True)
+def copy_stretches(
+    tokens: npt.NDArray[Any], places: npt.NDArray[Any], sizes: npt.NDArray[Any], to: npt.NDArray[Any],
+    out: npt.NDArray[np.int32],
+) -> None:  # fmt: skip
+    """out[to[i]:] = tokens[places[i]:] for sizes[i] tokens, for each i."""
+    for i in range(len(places)):
+        for k in range(sizes[i]):
+            out[to[i] + k] = tokens[places[i] + k]
+
+
 class Shards:
     """The documents of one split, by number."""
 
@@ -200,6 +212,21 @@ class Shards:
         shard = int(np.searchsorted(self._first, document, side="right")) - 1
         base, start, end = (int(self.offsets[i]) for i in (self._first[shard], document, document + 1))
         return self._tokens[shard][start - base : end - base]
+
+    def gather(
+        self, documents: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int32]:
+        """The tokens start..start+size of each document, end to end; quick, and other threads run meanwhile."""
+        ends = np.cumsum(sizes)
+        out = np.empty(int(ends[-1]) if len(ends) else 0, np.int32)
+        shards = np.searchsorted(self._first, documents, side="right") - 1
+        offsets = self.offsets.astype(np.int64, copy=False)
+        for shard in np.unique(shards):
+            chosen = shards == shard
+            base = offsets[self._first[shard]]
+            places = offsets[documents[chosen]] - base + starts[chosen]
+            copy_stretches(self._tokens[shard], places, sizes[chosen], (ends - sizes)[chosen], out)
+        return out
 
     @property
     def num_tokens(self) -> int:

@@ -5,6 +5,8 @@
              invalid actions out, then temperature, then top-k, then draw
              canvas <- executor(canvas, action); history <- history + action
     until    STOP, or no action is left
+
+What the fast decoder does is defined by this one.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor
 
 from reviser.canvas import Canvas, apply, valid_actions
+from reviser.config import ModelConfig
 from reviser.errors import ConfigError
 from reviser.model.conditioning import CanvasInput
 from reviser.model.transformer import Transformer
@@ -44,15 +47,14 @@ class Written:
 
 
 @torch.no_grad()
-def decode(model: Transformer, seed: Seed, sampling: Sampling, max_actions: int, generator: torch.Generator) -> Written:
+def decode(
+    model: Transformer, seed: Seed, sampling: Sampling, max_actions: int, generator: torch.Generator
+) -> Written:
     """Write from a seed; `max_actions` bounds the generated actions, the model's context the whole history."""
     alphabet, rules, canvas = seed.rules.alphabet, seed.rules, seed.canvas
+    budget = min(max_actions, model.config.context - 1 - len(seed.actions))
+    _check_room(seed, model.config, max_actions)
     history, states = _seeded(seed)
-    budget = min(max_actions, model.config.context - len(history))
-    if budget < 1:
-        raise ConfigError(
-            f"a prompt of {len(seed.tokens)} tokens leaves no room in a context of {model.config.context} positions"
-        )
     actions: list[int] = []
     scores: list[float] = []
     while len(actions) < budget and not canvas.is_stopped:
@@ -65,6 +67,20 @@ def decode(model: Transformer, seed: Seed, sampling: Sampling, max_actions: int,
         history.append(action)
         states.append(canvas)
     return Written(tuple(actions), tuple(scores), canvas, bool(actions) and actions[-1] == alphabet.stop)
+
+
+def _check_room(seed: Seed, config: ModelConfig, max_actions: int) -> None:
+    size, room = len(seed.tokens), seed.rules.max_length
+    if max_actions < 1:
+        raise ConfigError(f"max_actions={max_actions} must be at least 1")
+    if len(seed.actions) + 1 >= config.context:
+        raise ConfigError(
+            f"a prompt of {size} tokens leaves no room in a context of {config.context} positions; shorten it"
+        )
+    if size > room:
+        raise ConfigError(f"a prompt of {size} tokens does not fit a canvas of {room}; shorten it")
+    if config.canvas.has_rows and room > config.max_length:
+        raise ConfigError(f"a canvas of {room} tokens is more than the {config.max_length} that this model can see")
 
 
 def _seeded(seed: Seed) -> tuple[list[int], list[Canvas]]:

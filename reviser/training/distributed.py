@@ -43,6 +43,13 @@ class Team:
     def any(self, flag: bool) -> bool:
         return self.sum(float(flag)) > 0
 
+    def share(self, value: str) -> str:
+        """What the first process gives, for all of them."""
+        box = [value]
+        if self.world > 1:
+            dist.broadcast_object_list(box, src=0, device=self.device)
+        return box[0]
+
     def wait(self) -> None:
         if self.world > 1:
             dist.barrier()
@@ -55,7 +62,9 @@ def join_team(device: str = "auto") -> Team:
     try:
         chosen = torch.device(kind)
     except RuntimeError:
-        raise ConfigError(f"no device {device!r}; write cpu, cuda or cuda:1") from None
+        chosen = torch.device("meta")
+    if chosen.type not in ("cpu", "cuda"):
+        raise ConfigError(f"no device {device!r} to train on; write cpu, cuda or cuda:1")
     if chosen.type == "cuda":
         if not torch.cuda.is_available():
             raise ConfigError(f"device {device} was asked for, but no GPU is usable here; use --device cpu")
@@ -79,6 +88,8 @@ def spread(objective: Objective, team: Team, parallel: Literal["ddp", "fsdp"]) -
     if parallel == "ddp":
         devices = [team.device.index] if team.device.type == "cuda" else None
         return DistributedDataParallel(objective, device_ids=devices)
+    if any(parameter.ndim == 0 for parameter in objective.parameters()):
+        raise ConfigError("train.parallel=fsdp cannot share model.canvas.gate=scalar; use ddp or another gate")
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 

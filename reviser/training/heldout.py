@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,8 +23,9 @@ from reviser.data.shards import Shards
 from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
 from reviser.tokenizer import Tokenizer
-from reviser.trajectory.orders import Order
 from reviser.training.objective import label_nats, to_inputs
+from reviser.trajectory.orders import Mixture, Order
+from reviser.trajectory.record import Seed, Trajectory
 
 ROWS_AT_ONCE = 32
 
@@ -56,9 +58,14 @@ class Heldout:
             )
         examples = heldout_examples(shards, count, prefix, length, infill)
         longest = int((examples.prefix + examples.length + examples.suffix).max())
-        # Rows much longer than the usual trajectory: no example is ever shortened to fit.
+        if longest > rules.max_length:
+            raise ConfigError(
+                f"held-out texts of {longest} tokens do not fit a canvas of {rules.max_length}; measure shorter ones"
+            )
         packer = Packer(order, rules, canvas, row=8 * longest + 64, longest_canvas=longest)
-        self.packed = _trim(packer.pack(_copy(examples)))
+        packed = _trim(_pack_whole(packer, examples))
+        self.packed = replace(packed, log_q=_log_q(order, packed, rules))
+        self.longest = int(packed.places[:, 2].max())
         self.num_bytes = _num_bytes(examples, shards.tokenizer)
 
     def measure(
@@ -66,13 +73,18 @@ class Heldout:
         trunk: Callable[..., Tensor] | None = None,
     ) -> Bound:  # fmt: skip
         """The bound of a model on these examples."""
+        if model.positions is not None and self.longest > model.config.context:
+            raise ConfigError(
+                f"held-out trajectories take up to {self.longest} positions and the model has a table of "
+                f"{model.config.context}; measure shorter texts"
+            )
         was_training = model.training
         model.eval()
         nats = np.zeros(self.packed.actions.shape)
         for start in range(0, len(nats), ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
             with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-                inputs = to_inputs(_rows(self.packed, part), self.packed.actions.shape[1], device)
+                inputs = to_inputs(_take(self.packed, part), self.longest, device)
                 nats[part] = label_nats(model, inputs, trunk).float().cpu().numpy()
         model.train(was_training)
         return self._summarise(nats)
@@ -94,24 +106,39 @@ class Heldout:
         )
 
 
-def _copy(examples: Examples) -> Examples:
-    return replace(examples, length=examples.length.copy(), states=examples.states.copy())
+def _pack_whole(packer: Packer, examples: Examples) -> Packed:
+    """Rows long enough for every trajectory: a target that had to be shortened would be a step budget."""
+    while True:
+        copied = replace(examples, length=examples.length.copy(), states=examples.states.copy())
+        packed = packer.pack(copied)
+        if np.array_equal(packed.num_tokens, examples.length):
+            return packed
+        packer = replace(packer, row=2 * packer.row)
+
+
+def _log_q(order: Order, packed: Packed, rules: Rules) -> np.ndarray:
+    """log q of each example; a mixture's is a sum over all its orders, where packing knows the drawn one alone."""
+    if not isinstance(order, Mixture):
+        return packed.log_q
+    seed, values = Seed.continuation((), rules), []
+    for row, col, size in packed.places.tolist():
+        labels = packed.labels[row, col : col + size]
+        actions = tuple(labels[labels >= 0].tolist())
+        values.append(order.log_q(Trajectory(seed, actions, (True,) * len(actions))))
+    return np.array(values)
 
 
 def _trim(packed: Packed) -> Packed:
-    """Cut rows to the longest that is used, so that padding costs little."""
-    size = int(packed.num_actions.max())
-    cut = {
-        name: None if getattr(packed, name) is None else getattr(packed, name)[:, :size]
-        for name in ("actions", "labels", "valid", "positions", "segments", "windows", "canvases")
-    }
-    return replace(packed, **cut)
+    """Cut rows to the longest that is used, and padding's positions to those of examples."""
+    cut = _take(packed, slice(None), slice(int(packed.num_actions.max())))
+    return replace(cut, positions=cut.positions % int(packed.places[:, 2].max()))
 
 
-def _rows(packed: Packed, part: slice) -> Packed:
-    names = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases", "num_actions")
-    cut = {name: None if getattr(packed, name) is None else getattr(packed, name)[part] for name in names}
-    return replace(packed, **cut)
+def _take(packed: Packed, rows: slice, columns: slice = slice(None)) -> Packed:
+    names = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases")
+    arrays = {name: getattr(packed, name) for name in names}
+    cut: dict[str, Any] = {name: None if array is None else array[rows, columns] for name, array in arrays.items()}
+    return replace(packed, num_actions=packed.num_actions[rows], **cut)
 
 
 def _num_bytes(examples: Examples, tokenizer: Tokenizer) -> int:

@@ -22,11 +22,9 @@ from reviser.data.batches import Batch, Batches, Position
 from reviser.data.examples import Slots
 from reviser.data.packing import Packer
 from reviser.data.shards import Shards
-from reviser.errors import CheckpointError, ReviserError
+from reviser.errors import CheckpointError, ConfigError, ReviserError
 from reviser.model.checkpoint import load_weights, save_pretrained, weights
 from reviser.model.transformer import Transformer
-from reviser.trajectory.names import parse_order
-from reviser.trajectory.rng import Random
 from reviser.training.distributed import Team, copy_whole, spread, whole
 from reviser.training.heldout import Bound, Heldout
 from reviser.training.objective import Objective, to_inputs
@@ -35,9 +33,11 @@ from reviser.training.progress import Progress, Speed
 from reviser.training.runs import Run, Saved
 from reviser.training.samples import write_samples
 from reviser.training.settings import RunConfig
+from reviser.trajectory.names import parse_order
+from reviser.trajectory.rng import Random
 
 
-class Diverged(ReviserError):
+class DivergenceError(ReviserError):
     """The loss is no number any more."""
 
 
@@ -47,8 +47,15 @@ class Trainer:
     def __init__(
         self, settings: RunConfig, slots: Slots, team: Team, run: Run | None = None, heldout: Shards | None = None
     ) -> None:
+        train = settings.train
+        if train.rows // train.accumulate % team.world:
+            raise ConfigError(
+                f"train.rows={train.rows} in accumulate={train.accumulate} parts do not divide over {team.world} "
+                "processes; choose a multiple"
+            )
         self.settings, self.slots, self.run, self.team = settings, slots, run, team
         self.step, self.stop_signal = 0, 0
+        self._last: tuple[Tensor, float, Tensor] | None = None
         torch.manual_seed(settings.train.seed)
         model = Transformer(settings.model).to(team.device)
         is_cuda = team.device.type == "cuda"
@@ -61,11 +68,12 @@ class Trainer:
         self.optimizers = build_optimizers(model, settings.optimizer)
         if settings.train.compile and is_cuda:
             self._compile()
-        order, train = parse_order(settings.data.order), settings.train
+        order = parse_order(settings.data.order)
+        # Noise may fill a canvas beyond its final text.
+        longest = settings.data.jobs.longest if order.has_likelihood else settings.model.max_length
         self.packer = Packer(
-            order, settings.rules, settings.model.canvas, settings.data.row, settings.model.context,
-            settings.data.jobs.longest,
-        )  # fmt: skip
+            order, settings.rules, settings.model.canvas, settings.data.row, settings.model.context, longest
+        )
         self.heldout, self.tokenizer = None, heldout.tokenizer if heldout else None
         if heldout is not None and order.has_likelihood:
             self.heldout = Heldout(
@@ -83,6 +91,14 @@ class Trainer:
 
     def train(self, steps: int | None = None) -> Bound | None:
         """Train to the end, or for some steps; returns the last held-out bound."""
+        try:
+            return self._train(steps)
+        except OSError as error:
+            if self.run is None:
+                raise
+            raise self.run.explain(error) from None
+
+    def _train(self, steps: int | None) -> Bound | None:
         train, last = self.settings.train, min(self.settings.train.steps, self.step + (steps or 1 << 60))
         stream = self._stream()
         bound = None
@@ -97,10 +113,13 @@ class Trainer:
                         bound = self._measure(progress)
                     if self.step % train.sample_every == 0 or is_last:
                         self._sample()
-                    is_stopping = self.team.any(bool(self.stop_signal)) if self.step % 4 == 0 else False
+                    # All processes must agree, which costs them a moment.
+                    is_asking = self.team.world == 1 or self.step % 4 == 0
+                    is_stopping = is_asking and self.team.any(bool(self.stop_signal))
                     if self.step % train.save_every == 0 or is_last or is_stopping:
                         self.save()
                     if is_stopping:
+                        self.stop_signal = self.stop_signal or signal.SIGTERM
                         break
             finally:
                 stream.close()
@@ -133,34 +152,40 @@ class Trainer:
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        self.step, self.position = self.step + 1, batches[-1].after
+        self.step, self.position, self._last = self.step + 1, batches[-1].after, (total, count, norm)
         speed = Speed.of(batches, [each.num_labels for each in inputs], team.world)
         progress.advance(speed)
         if self.step % settings.train.log_every == 0 or self.step in (1, settings.train.steps):
-            self._log(total, count, norm, progress)
+            self._log(progress)
 
-    def _log(self, total: Tensor, count: float, norm: Tensor, progress: Progress) -> None:
-        loss = self.team.sum(float(total)) / count
-        norm_value = float(whole(norm))
-        self._check_finite(loss, norm_value)
+    def _log(self, progress: Progress) -> None:
+        loss, norm_value = self._check_last()
         factor = lr_factor(self.step - 1, self.settings.train.steps, self.settings.optimizer)
         progress.report(
             self.step, loss_nats=loss, gradient_norm=norm_value, lr=factor * self.settings.optimizer.lr,
             epoch=self.position.epoch,
         )  # fmt: skip
 
-    def _check_finite(self, loss: float, norm: float) -> None:
-        if math.isfinite(loss) and math.isfinite(norm):
+    def _check_last(self) -> tuple[float, float]:
+        """Loss and gradient norm of the last step, of all processes together."""
+        if self._last is None:
+            return 0.0, 0.0
+        total, count, norm = self._last
+        loss, norm_value = self.team.sum(float(total)) / count, float(whole(norm))
+        self._check_finite({"loss": loss, "gradient norm": norm_value})
+        return loss, norm_value
+
+    def _check_finite(self, values: dict[str, float]) -> None:
+        if all(map(math.isfinite, values.values())):
             return
-        steps = self.run.steps() if self.run else []
-        kept = f"the checkpoint of step {steps[-1]} is good" if steps else "no checkpoint was saved yet"
-        raise Diverged(
-            f"step {self.step}: loss {loss}, gradient norm {norm}; {kept}; continue it with a smaller "
-            "--set optimizer.lr or optimizer.clip"
+        found = ", ".join(f"{name} {value:g}" for name, value in values.items())
+        kept = self.run.last_good() if self.run else "nothing is saved by this process"
+        raise DivergenceError(
+            f"step {self.step}: {found}; {kept}; continue it with a smaller --set optimizer.lr or optimizer.clip"
         )
 
     def _measure(self, progress: Progress) -> Bound | None:
-        """The held-out bound, and the gradient's health, before anything is saved."""
+        """The held-out bound; one that is no number ends the run before anything is saved."""
         if self.heldout is None:
             return None
         bound = None
@@ -169,10 +194,9 @@ class Trainer:
                 bound = self.heldout.measure(self.model, self.team.device, self.precision)
         else:
             bound = self.heldout.measure(self._gathered(), self.team.device, self.precision)
-        self.team.wait()
+        nats = self.team.sum(bound.nats_per_token if bound is not None else 0.0)
+        self._check_finite({"held-out bound": nats})
         if bound is not None:
-            if not math.isfinite(bound.nats_per_token):
-                self._check_finite(bound.nats_per_token, 0.0)
             progress.report(self.step, bound_nats_per_token=bound.nats_per_token, bound_error=bound.error,
                             bound_perplexity=bound.perplexity, bits_per_byte=bound.bits_per_byte)  # fmt: skip
         return bound
@@ -193,7 +217,8 @@ class Trainer:
             write_samples(model, self.tokenizer, self.settings, self.run.folder / "samples", self.step)
 
     def save(self) -> None:
-        """Write a checkpoint; all processes must call this."""
+        """Write a checkpoint of a state that is sound; all processes must call this."""
+        self._check_last()
         tensors = weights(self._gathered())
         optimizer = {
             f"{name}/{key}": whole(value) if isinstance(value, Tensor) else torch.tensor(value)
@@ -225,9 +250,13 @@ class Trainer:
             if name not in parameters:
                 raise CheckpointError(f"the optimizer's state names {name}, which this model does not have")
             parameter = parameters[name]
-            owners[id(parameter)].state[parameter] = {
-                key: _like(parameter, tensor) for key, tensor in entries.items()
-            }
+            owner = owners[id(parameter)]
+            if ("exp_avg" in entries) != isinstance(owner, torch.optim.AdamW):
+                raise CheckpointError(
+                    f"the checkpoint was not made with optimizer.name={self.settings.optimizer.name}; go on with the "
+                    "optimizer it was begun with"
+                )
+            owner.state[parameter] = {key: _like(parameter, tensor) for key, tensor in entries.items()}
 
     def finish(self) -> None:
         """Write the model folder of the finished run."""
@@ -264,5 +293,3 @@ def _like(parameter: Tensor, tensor: Tensor) -> Tensor:
     target = torch.empty_like(parameter, dtype=tensor.dtype)
     copy_whole(target, tensor)
     return target
-
-

@@ -95,7 +95,8 @@ class Objective(nn.Module):
     def forward(self, inputs: Inputs) -> Tensor:
         """The summed nats of all labels."""
         hidden = self.trunk(inputs.actions, inputs.canvas, inputs.layout)
-        picked = hidden.flatten(0, 1)[inputs.chosen]
+        # Not by indexing: the gradient of that sorts.
+        picked = hidden.flatten(0, 1).index_select(0, inputs.chosen)
         alphabet, chunk = self.model.config.alphabet, chunk_of(inputs.actions.numel())
         total, _ = loss(
             picked[None], self.model.head_weight, inputs.labels[None],
@@ -108,7 +109,7 @@ class Objective(nn.Module):
 def label_nats(model: Transformer, inputs: Inputs, trunk: Callable[..., Tensor] | None = None) -> Tensor:
     """[B, T] nats of each label, 0 where there is none."""
     hidden = (trunk or model.hidden)(inputs.actions, inputs.canvas, inputs.layout)
-    picked = hidden.flatten(0, 1)[inputs.chosen]
+    picked = hidden.flatten(0, 1).index_select(0, inputs.chosen)
     valid = None if inputs.valid is None else inputs.valid[None]
     chunk = chunk_of(inputs.actions.numel())
     values = nats(picked[None], model.head_weight, inputs.labels[None], valid, model.config.alphabet, chunk=chunk)[0]

@@ -84,10 +84,12 @@ class Progress:
         self._bar.start()
         self._task = self._bar.add_task("training", total=self.settings.train.steps, completed=self.first)
         if self.is_shown and self.run is not None:
-            self._writer = _tensorboard(self.run, self.console)
+            self._writer = _tensorboard(self.run, self.first, self.console)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._bar.stop()
         if self._writer is not None:
             self._writer.close()
@@ -123,13 +125,16 @@ class Progress:
         self._show(step, values)
 
     def _show(self, step: int, values: dict[str, float]) -> None:
-        line = self._line(step, values)
         if self.is_live and "loss_nats" in values:
-            self._bar.update(self._task, description=line.partition("  ")[2])
+            # The bar has step and time of its own.
+            self._bar.update(self._task, description="  ".join(self._parts(step, values)[1:-1]))
         else:
-            self.console.print(line, soft_wrap=True)
+            self.console.print(self._line(step, values), soft_wrap=True)
 
     def _line(self, step: int, values: dict[str, float]) -> str:
+        return "  ".join(self._parts(step, values))
+
+    def _parts(self, step: int, values: dict[str, float]) -> list[str]:
         parts = [f"step {step:>6}/{self.settings.train.steps}"]
         if "loss_nats" in values:
             parts += [f"loss {values['loss_nats']:.4f} nats", f"{values['actions_per_s']:,.0f} actions/s"]
@@ -144,13 +149,14 @@ class Progress:
                 f"({values['bound_nats_per_token']:.4f} ± {values['bound_error']:.4f} nats), "
                 f"{values['bits_per_byte']:.4f} bits/byte"
             )
-        return "  ".join(parts)
+        return parts
 
 
-def _tensorboard(run: Run, console: Console) -> Any:
+def _tensorboard(run: Run, step: int, console: Console) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         console.print("no TensorBoard events: tensorboard is not installed (pip install 'reviser[train]')")
         return None
-    return SummaryWriter(str(run.folder / "tensorboard"))
+    # What was measured behind the checkpoint is measured again.
+    return SummaryWriter(str(run.folder / "tensorboard"), purge_step=step + 1 if step else None)

@@ -57,28 +57,31 @@ def small(alphabet: Alphabet) -> RunConfig:
 def _paper(alphabet: Alphabet, model: ModelConfig, lr: float, min_lr: float, rows: int, accumulate: int) -> RunConfig:
     """What both sizes share: AdamW (0.9, 0.95), decay 0.1, 2,000 warm-up steps, dropout 0.1, clip 1, 30B positions.
 
-    The paper pads rows of one example; ours pack several into rows of 1,024 positions, so a step has as many
+    The paper pads rows of one example; ours pack many into rows of 4,096 positions, so a step has as many
     positions (16,384 and 32,768) and less padding.
     """
-    steps = 30_000_000_000 // (rows * 1024)
+    steps = 30_000_000_000 // (rows * 4096)
     return RunConfig(
         model=model,
         data=DataConfig(
-            order="random-walk", row=1024, workers=4, jobs=JobConfig(prefix=(35, 35), length=(109, 145), from_start=1.0)
+            order="random-walk", row=4096, workers=4,
+            jobs=JobConfig(prefix=(35, 35), length=(109, 145), from_start=1.0),
         ),
         optimizer=OptimizerConfig(lr=lr, min_lr=min_lr, warmup=2000, beta2=0.95, weight_decay=0.1, clip=1.0),
-        train=TrainConfig(steps=steps, rows=rows, accumulate=accumulate, masked=False, save_every=5000, eval_every=5000),
-    )
+        train=TrainConfig(
+            steps=steps, rows=rows, accumulate=accumulate, masked=False, save_every=5000, eval_every=5000
+        ),
+    )  # fmt: skip
 
 
 def paper_100m(alphabet: Alphabet) -> RunConfig:
     """24 layers of 512, context 256; learning rate 1e-4 to 2e-5, 16,384 positions a step."""
-    return _paper(alphabet, _author_model(alphabet, 24, 512, 8, context=256), 1e-4, 2e-5, rows=16, accumulate=1)
+    return _paper(alphabet, _author_model(alphabet, 24, 512, 8, context=256), 1e-4, 2e-5, rows=4, accumulate=1)
 
 
 def paper_300m(alphabet: Alphabet) -> RunConfig:
     """26 layers of 896, context 512; learning rate 1e-5 to 1e-6, 32,768 positions a step in 4 parts."""
-    return _paper(alphabet, _author_model(alphabet, 26, 896, 14, context=512), 1e-5, 1e-6, rows=32, accumulate=4)
+    return _paper(alphabet, _author_model(alphabet, 26, 896, 14, context=512), 1e-5, 1e-6, rows=8, accumulate=4)
 
 
 def ar_100m(alphabet: Alphabet) -> RunConfig:

@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,10 +58,7 @@ class Run:
     def create(cls, folder: str | Path, settings: RunConfig, data: str) -> Run:
         """A new folder; one that exists already is refused."""
         run = cls(folder)
-        if run.folder.exists() and any(run.folder.iterdir()):
-            raise CheckpointError(
-                f"{folder} exists already; continue it with --resume {folder} or choose another --out"
-            )
+        run.check_free()
         try:
             (run.folder / "checkpoints").mkdir(parents=True)
             (run.folder / "samples").mkdir()
@@ -66,6 +67,14 @@ class Run:
         except OSError as error:
             raise CheckpointError(f"cannot make the run folder {folder}: {error.strerror}") from None
         return run
+
+    def check_free(self) -> None:
+        """Refuse a folder that holds anything."""
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            return
+        if self.folder.exists():
+            remedy = f"continue it with --resume {self.folder}" if self.steps() else "remove it"
+            raise CheckpointError(f"{self.folder} exists already; {remedy} or choose another --out")
 
     @classmethod
     def open(cls, folder: str | Path) -> tuple[Run, RunConfig, str]:
@@ -82,24 +91,50 @@ class Run:
 
     def record(self, **values: Any) -> None:
         """Append one measurement to metrics.jsonl."""
-        with open(self.folder / "metrics.jsonl", "a", encoding="utf8") as file:
+        with self._writing(), open(self.folder / "metrics.jsonl", "a", encoding="utf8") as file:
             file.write(json.dumps(values) + "\n")
 
     def log(self, line: str) -> None:
-        with open(self.folder / "log.txt", "a", encoding="utf8") as file:
+        with self._writing(), open(self.folder / "log.txt", "a", encoding="utf8") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
 
+    def change(self, settings: RunConfig, assignments: Sequence[str]) -> None:
+        """Keep settings that were changed on the way, and a line about them in the log."""
+        with self._writing():
+            config.dump(settings, self.folder / "config.json")
+        self.log(f"settings changed: {' '.join(assignments)}")
+
     def rewind_metrics(self, step: int) -> None:
-        """Drop measurements behind a step: they will be made again."""
+        """Drop measurements behind a step, which will be made again, and what a kill left of a line."""
         path = self.folder / "metrics.jsonl"
         if path.is_file():
-            lines = [line for line in path.read_text().splitlines() if json.loads(line).get("step", 0) <= step]
-            _write_text(path, "".join(line + "\n" for line in lines))
+            with self._writing():
+                lines = [line for line in path.read_text(encoding="utf8").splitlines() if _step_of(line) <= step]
+                _write_text(path, "".join(line + "\n" for line in lines))
 
     def steps(self) -> list[int]:
         """The steps whose checkpoints exist, ascending."""
         names = [path.name for path in (self.folder / "checkpoints").glob("step-*")]
         return sorted(int(name.removeprefix("step-")) for name in names if name[5:].isdigit())
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self.explain(error) from None
+
+    def explain(self, error: OSError) -> CheckpointError:
+        """What the user reads when the folder cannot be written."""
+        return CheckpointError(
+            f"cannot write into {self.folder}: {error.strerror or error}; {self.last_good()}; mend that and go on "
+            f"with --resume {self.folder}"
+        )
+
+    def last_good(self) -> str:
+        """Which checkpoint there is to go back to, for error texts."""
+        steps = self.steps()
+        return f"the checkpoint of step {steps[-1]} is whole" if steps else "there is no checkpoint yet"
 
     def _path(self, step: int) -> Path:
         return self.folder / "checkpoints" / f"step-{step:08d}"
@@ -115,14 +150,14 @@ class Run:
             _save_tensors(weights, draft / MODEL)
             _save_tensors(optimizer, draft / OPTIMIZER)
             sums = {name: hash_file(draft / name) for name in (MODEL, OPTIMIZER)}
-            (draft / STATE).write_text(json.dumps({**state, "step": step, "sha256": sums}, indent=1) + "\n")
+            state = {**state, "step": step}
+            state["sha256"] = {**sums, STATE: _hash_state(state)}
+            (draft / STATE).write_text(json.dumps(state, indent=1) + "\n")
             shutil.rmtree(final, ignore_errors=True)
             os.replace(draft, final)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(draft, ignore_errors=True)
-            last = self.steps()
-            kept = f"the checkpoint of step {last[-1]} is whole" if last else "there is no earlier checkpoint"
-            raise CheckpointError(f"cannot save the checkpoint of step {step}: {error}; {kept}") from None
+            raise CheckpointError(f"cannot save the checkpoint of step {step}: {error}; {self.last_good()}") from None
         for old in self.steps()[:-keep]:
             shutil.rmtree(self._path(old), ignore_errors=True)
 
@@ -130,7 +165,7 @@ class Run:
         """The newest checkpoint, or that of a step, with its checksums verified."""
         steps = self.steps()
         if not steps:
-            raise CheckpointError(f"{self.folder} has no checkpoint yet; start the run anew")
+            raise CheckpointError(f"{self.folder} has no checkpoint yet; remove it and start the run anew")
         if step is not None and step not in steps:
             raise CheckpointError(f"{self.folder} has no checkpoint of step {step}; it has {steps}")
         path = self._path(steps[-1] if step is None else step)
@@ -138,11 +173,13 @@ class Run:
         remedy = f"remove {path.name} to continue from step {earlier[-1]}" if earlier else "start the run anew"
         try:
             state = json.loads((path / STATE).read_text())
-            for name, wanted in state["sha256"].items():
-                if hash_file(path / name) != wanted:
+            wanted = state.pop("sha256")
+            found = {name: hash_file(path / name) for name in (MODEL, OPTIMIZER)} | {STATE: _hash_state(state)}
+            for name, sha256 in found.items():
+                if sha256 != wanted[name]:
                     raise CheckpointError(f"{path / name} is damaged: its sha256 is not the one saved; {remedy}")
             return Saved(load_file(path / MODEL), load_file(path / OPTIMIZER), state)
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
             raise CheckpointError(f"{path} is damaged ({error}); {remedy}") from None
 
 
@@ -156,6 +193,18 @@ def _write_text(path: Path, text: str) -> None:
     os.replace(part, path)
 
 
+def _step_of(line: str) -> float:
+    """The step of a line of metrics; infinite where it is no whole line."""
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+
+
+def _hash_state(state: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
 def hash_file(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -165,7 +214,7 @@ def _circumstances(data: str) -> dict[str, Any]:
     return {
         "version": __version__,
         "commit": commit(),
-        "command": " ".join(["reviser", *sys.argv[1:]]),
+        "command": shlex.join(["reviser", *sys.argv[1:]]),
         "data": data,
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -181,7 +230,7 @@ def commit() -> str | None:
         found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
     except OSError:
         return None
-    return found.stdout.strip() or None
+    return found.stdout.strip() if found.returncode == 0 else None
 
 
 def hardware() -> str:

@@ -9,8 +9,8 @@ import torch
 from reviser.decoding.reference import Sampling, decode
 from reviser.model.transformer import Transformer
 from reviser.tokenizer import Tokenizer
-from reviser.trajectory.record import Seed
 from reviser.training.settings import RunConfig
+from reviser.trajectory.record import Seed
 
 PROMPTS = ("", "The old lighthouse", "In the spring of that year,")
 MAX_ACTIONS = 64
@@ -22,11 +22,13 @@ def write_samples(model: Transformer, tokenizer: Tokenizer, settings: RunConfig,
     model.eval()
     parts = []
     for number, prompt in enumerate(PROMPTS):
-        seed = Seed.continuation(tokenizer.encode(prompt), settings.rules)
+        # A tiny model may have no room for all of a prompt.
+        tokens = tokenizer.encode(prompt)[: min(settings.model.context // 2, settings.model.max_length)]
+        seed = Seed.continuation(tokens, settings.rules)
         generator = torch.Generator().manual_seed(number)
         written = decode(model, seed, Sampling(), MAX_ACTIONS, generator)
         text = tokenizer.decode(written.canvas.tokens)
         ending = "stopped" if written.has_stopped else "out of actions"
-        parts.append(f"--- {prompt!r}, {len(written.actions)} actions, {ending}\n{text}\n")
+        parts.append(f"--- {tokenizer.decode(tokens)!r}, {len(written.actions)} actions, {ending}\n{text}\n")
     model.train(was_training)
     (folder / f"step-{step:08d}.txt").write_text("\n".join(parts), encoding="utf8")

@@ -24,6 +24,10 @@ class DataConfig:
     workers: int = 2
     """Threads that draw trajectories."""
 
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise ConfigError(f"data.workers={self.workers} must be at least 1")
+
 
 @dataclass(frozen=True)
 class OptimizerConfig:
@@ -47,6 +51,9 @@ class OptimizerConfig:
         for name in ("lr", "muon_lr", "clip", "eps"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"optimizer.{name}={getattr(self, name)} must be above 0")
+        for name in ("warmup", "weight_decay"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"optimizer.{name}={getattr(self, name)} must be 0 or more")
         if not 0 <= self.min_lr <= self.lr:
             raise ConfigError(f"optimizer.min_lr={self.min_lr} must lie between 0 and lr={self.lr}")
         for name in ("beta1", "beta2"):
@@ -81,9 +88,14 @@ class TrainConfig:
     """How many checkpoints are kept."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "rows", "accumulate", "log_every", "eval_every", "sample_every", "save_every", "keep"):
+        for name in (
+            "steps", "rows", "accumulate", "log_every", "eval_every", "eval_examples", "eval_length", "sample_every",
+            "save_every", "keep",
+        ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 1")
+        if self.eval_prefix < 0:
+            raise ConfigError(f"train.eval_prefix={self.eval_prefix} must be 0 or more")
         if self.rows % self.accumulate:
             raise ConfigError(f"train.rows={self.rows} does not divide into accumulate={self.accumulate} parts")
 
@@ -104,7 +116,9 @@ class RunConfig:
             raise ConfigError(f"data.row={self.data.row} is shorter than model.context={self.model.context}")
         longest = self.data.jobs.longest
         if longest > self.model.max_length:
-            raise ConfigError(f"data.jobs make canvases of {longest} tokens, model.max_length is {self.model.max_length}")
+            raise ConfigError(
+                f"data.jobs make canvases of up to {longest} tokens, model.max_length is {self.model.max_length}"
+            )
 
     @property
     def rules(self) -> Rules:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from reviser.config import ModelConfig
 from reviser.data.examples import Slots
+from reviser.data.shards import copy_stretches
 from reviser.model.size import flops_per_position
 from reviser.training.distributed import Team, join_team
 from reviser.training.loop import Trainer
@@ -28,14 +29,18 @@ from reviser.training.settings import RunConfig
 
 
 class RandomDocuments:
-    """Documents of random tokens, the same for the same number."""
+    """Documents of random tokens, cut at will from one stretch of them."""
 
     def __init__(self, num_text: int, count: int = 20_000, length: int = 600) -> None:
-        self.num_text, self.length = num_text, length
         self.lengths: npt.NDArray[np.int64] = np.full(count, length, np.int64)
+        self.tokens = np.random.default_rng(0).integers(1, num_text - 1, count + length, dtype=np.int32)
 
-    def __getitem__(self, document: int) -> npt.NDArray[np.int32]:
-        return np.random.default_rng(document).integers(1, self.num_text - 1, self.length, dtype=np.int32)
+    def gather(
+        self, documents: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int32]:
+        out = np.empty(int(sizes.sum()), np.int32)
+        copy_stretches(self.tokens, documents + starts, sizes, np.cumsum(sizes) - sizes, out)
+        return out
 
 
 def measure_recipe(settings: RunConfig, steps: int, warmup: int, device: str) -> dict[str, Any]:
@@ -127,7 +132,9 @@ class PlainGpt(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
-def measure_plain(config: ModelConfig, positions: int, context: int, steps: int, warmup: int, device: str) -> dict[str, Any]:
+def measure_plain(
+    config: ModelConfig, positions: int, context: int, steps: int, warmup: int, device: str
+) -> dict[str, Any]:
     """Tokens a second and share of the peak of the plain loop at the same number of positions a step."""
     team = join_team(device)
     torch.manual_seed(0)
@@ -141,7 +148,7 @@ def measure_plain(config: ModelConfig, positions: int, context: int, steps: int,
             began = _now(team)
         with torch.autocast(team.device.type, torch.bfloat16, enabled=is_cuda):
             loss = run(tokens, tokens)
-        loss.backward()
+        torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

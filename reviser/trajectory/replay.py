@@ -134,6 +134,7 @@ def replay_one(actions: Array, num_seed: int, num_text: int, rules: Array, width
     left, right = width, size
     clip[0] = 0
     has_windows, has_masks, has_canvases = len(windows) > 0, len(masks) > 0, len(canvases) > 0
+    is_usual = has_windows and width == 4 and not has_canvases
     for i in range(len(actions)):
         action = actions[i]
         length, cursor = left - width + size - right, left - width
@@ -167,27 +168,25 @@ def replay_one(actions: Array, num_seed: int, num_text: int, rules: Array, width
             state = STOPPED
         else:
             left = _edit_span(offset, cells, left, clip)
-        if has_canvases:
-            for k in range(canvases.shape[1]):
-                place = width + k
-                if place < left:
-                    canvases[i, k] = cells[place]
-                elif place == left:
-                    canvases[i, k] = num_text
-                else:
-                    place += right - left - 1
-                    canvases[i, k] = cells[place] if place < size else -1
-        if has_windows:
-            # Unrolled for the usual width, and no function: a call with array arguments costs 30 ns here.
-            if width == 4:
-                a, b, c, d = cells[left - 4], cells[left - 3], cells[left - 2], cells[left - 1]
-                e, f, g, h = cells[right], cells[right + 1], cells[right + 2], cells[right + 3]
-                windows[i, 0], windows[i, 1], windows[i, 2], windows[i, 3] = a, b, c, d
-                windows[i, 4], windows[i, 5], windows[i, 6], windows[i, 7] = e, f, g, h
-                continue
-            for k in range(width):
-                windows[i, k] = cells[left - width + k]
-                windows[i, width + k] = cells[right + k]
+        if is_usual:
+            # Unrolled, and no function: a call with array arguments costs 30 ns here.
+            a, b, c, d = cells[left - 4], cells[left - 3], cells[left - 2], cells[left - 1]
+            e, f, g, h = cells[right], cells[right + 1], cells[right + 2], cells[right + 3]
+            windows[i, 0], windows[i, 1], windows[i, 2], windows[i, 3] = a, b, c, d
+            windows[i, 4], windows[i, 5], windows[i, 6], windows[i, 7] = e, f, g, h
+            continue
+        for k in range(width if has_windows else 0):
+            windows[i, k] = cells[left - width + k]
+            windows[i, width + k] = cells[right + k]
+        for k in range(canvases.shape[1] if has_canvases else 0):
+            place = width + k
+            if place < left:
+                canvases[i, k] = cells[place]
+            elif place == left:
+                canvases[i, k] = num_text
+            else:
+                place += right - left - 1
+                canvases[i, k] = cells[place] if place < size else -1
     return -1, left - width + size - right, left - width, left, right
 
 

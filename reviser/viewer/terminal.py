@@ -117,8 +117,8 @@ def show_trajectory(console: Console, trajectory: Trajectory, tokenizer: Tokeniz
         console.print(line)
         before = canvas
     console.print(Text(visible(_summary(trajectory, record)), "dim"))
-    final = tokenizer.decode(trajectory.final.tokens)
-    console.out(final.translate(_SYMBOLS_IN_LINES), highlight=False)
+    # Not by rich, which would put spaces for tabs.
+    console.file.write(tokenizer.decode(trajectory.final.tokens).translate(_SYMBOLS_IN_LINES) + "\n")
 
 
 def _new_tokens(before: Canvas | None, after: Canvas) -> range:

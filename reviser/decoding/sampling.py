@@ -1,0 +1,266 @@
+"""How one action is chosen: scores and validity in, an action and its log-probability out, for any number of rows.
+
+    logits -> invalid out -> log p -> guards -> temperature -> top-k -> top-p -> min-p -> draw
+
+The plain decoder and the engine both choose here, so they choose alike. A row's choice depends on its own scores and
+on one number between 0 and 1, a pure function of (seed, step); so it does not depend on its neighbours. Top-k, top-p
+and min-p each name the lowest score that stays, and whatever equals it stays too. The draw goes through what is left
+in the order of ids, so that the order in which a device sorts equal scores does not matter.
+
+>>> alphabet = Alphabet(num_text=4, pad=3)
+>>> chooser = Chooser(GREEDY, alphabet)
+>>> valid = torch.tensor([1 << 3, 1 << 34])  # STOP alone; INSERT alone
+>>> chooser.choose(torch.arange(38.0).repeat(2, 1), valid, uniforms(torch.tensor([1, 2]), torch.tensor([0, 0])))[0]
+tensor([7, 2])
+
+Shape letters: B rows, A actions, N candidates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from reviser.actions import MAX_MOVE_EXPONENT, MOVES, NUM_SPECIAL, REPLACE, STOP, Alphabet
+from reviser.canvas import Canvas
+from reviser.errors import ConfigError
+from reviser.trajectory.rng import GOLDEN, Random
+
+TIES = 14
+"""How many scores equal to the k-th may stay beside the k best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How actions are drawn from the model's distribution; the last five are off unless asked for."""
+
+    temperature: float = 0.9
+    """Divides log-probabilities; 0 takes the most probable action, whatever the truncations say."""
+    top_k: int = 50
+    """Only the k most probable; 0 is all."""
+    top_p: float = 1.0
+    """Only the most probable that together reach this probability, among those that top_k leaves."""
+    min_p: float = 0.0
+    """Only those at least this many times as probable as the most probable."""
+    move_temperature: float | None = None
+    """The temperature of MOVEs; below `temperature` they are fewer and surer. None: the same."""
+    stop_bias: float = 0.0
+    """Added to STOP's log-probability: above 0 for shorter text, below for longer."""
+    min_tokens: int = 0
+    """No STOP until the canvas has grown by so many tokens, unless nothing else is valid."""
+    no_repeat: int = 0
+    """No INSERT that `repeated_tokens` names for n-grams of this size, unless nothing else is valid; 0 is off."""
+    calm: bool = False
+    """A run of MOVEs spells one distance, largest first: it never turns round and is never longer than needed."""
+
+    def __post_init__(self) -> None:
+        self._check("temperature", "finite and 0 or more", self.temperature >= 0)
+        for name in ("top_k", "min_tokens", "no_repeat"):
+            self._check(name, "0 or more", getattr(self, name) >= 0)
+        self._check("top_p", "above 0 and at most 1", 0 < self.top_p <= 1)
+        self._check("min_p", "between 0 and 1", 0 <= self.min_p <= 1)
+        self._check("stop_bias", "finite", True)
+        if self.move_temperature is not None:
+            self._check("move_temperature", "finite and above 0", self.move_temperature > 0)
+            if self.temperature == 0:
+                raise ConfigError(
+                    f"move_temperature={self.move_temperature} means nothing at temperature=0; drop one"
+                )
+
+    def _check(self, name: str, allowed: str, is_allowed: bool) -> None:
+        value = getattr(self, name)
+        if not is_allowed or not math.isfinite(value):
+            raise ConfigError(f"{name}={value} must be {allowed}")
+
+    @property
+    def has_guards(self) -> bool:
+        """Whether anything changes the scores before temperature."""
+        is_shaped = self.move_temperature is not None or self.stop_bias != 0
+        return is_shaped or self.calm or self.min_tokens > 0 or self.no_repeat > 0
+
+
+PAPER = Sampling(temperature=0.9, top_k=50)
+GREEDY = Sampling(temperature=0)
+
+
+def uniform(seed: int, step: int) -> float:
+    """The number in [0, 1) that decides action `step` of the sequence with that seed."""
+    return Random.of(seed, step).bits32() / (1 << 32)
+
+
+def uniforms(seeds: Tensor, steps: Tensor) -> Tensor:
+    """`uniform` of int64 tensors that broadcast, as float64; a seed is read as 64 bits."""
+    golden = _signed(GOLDEN)
+    stream = _mix(_mix(seeds + golden) + golden + steps)
+    return _shift(_mix(stream + golden), 32).double() / (1 << 32)
+
+
+def seed_tensor(seeds: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
+    """Any integers as the int64 tensor that `uniforms` wants."""
+    return torch.tensor([_signed(seed) for seed in seeds], dtype=torch.int64, device=device)
+
+
+def _signed(value: int) -> int:
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _shift(value: Tensor, count: int) -> Tensor:
+    # int64's own >> copies the sign.
+    return (value >> count) & ((1 << (64 - count)) - 1)
+
+
+def _mix(value: Tensor) -> Tensor:
+    """rng.py's `mix`; int64 products wrap as 64-bit numbers do."""
+    value = (value ^ _shift(value, 30)) * _signed(0xBF58476D1CE4E5B9)
+    value = (value ^ _shift(value, 27)) * _signed(0x94D049BB133111EB)
+    return value ^ _shift(value, 31)
+
+
+def repeated_tokens(canvas: Canvas, size: int) -> set[int]:
+    """Tokens whose INSERT would end an n-gram of that size which already stands whole on one side of the cursor.
+
+    a b c a | b d, size 2: INSERT b would write "a b" again, and b is named. What stands across the cursor does not
+    count, for the INSERT breaks it; nor does an n-gram that begins with the inserted token or has it inside.
+    """
+    left, right = canvas.tokens[: canvas.cursor - canvas.is_replacing], canvas.tokens[canvas.cursor :]
+    context = left[len(left) - size + 1 :]
+    if len(context) < size - 1:
+        return set()
+    grams = (side[i : i + size] for side in (left, right) for i in range(len(side) - size + 1))
+    return {gram[-1] for gram in grams if gram[:-1] == context}
+
+
+def calm_bits(last: int) -> int:
+    """What may follow a special action V + last under `calm`, as bits of a validity mask."""
+    everything = (1 << (NUM_SPECIAL + 1)) - 1
+    if not MOVES <= last < REPLACE:
+        return everything
+    exponent, is_back = divmod(last - MOVES, 2)
+    smaller = range(exponent if exponent < MAX_MOVE_EXPONENT else exponent + 1)
+    moves = sum(1 << offset for offset in range(MOVES, REPLACE))
+    return everything & ~moves | sum(1 << (MOVES + 2 * i + is_back) for i in smaller)
+
+
+class Chooser:
+    """A `Sampling` for one alphabet, with its tables on the device."""
+
+    def __init__(self, sampling: Sampling, alphabet: Alphabet, device: torch.device | str = "cpu") -> None:
+        self.sampling, self.alphabet = sampling, alphabet
+        self._bits = torch.tensor([1 << offset for offset in range(NUM_SPECIAL)], device=device)
+        self._inserts = torch.tensor([-torch.inf, 0.0], device=device)
+        self._ids = torch.arange(alphabet.size, device=device)
+        text = torch.full((alphabet.num_text,), calm_bits(-1))
+        special = torch.tensor([calm_bits(offset) for offset in range(NUM_SPECIAL)])
+        self._calm = torch.cat([text, special]).to(device)
+
+    def choose(
+        self,
+        logits: Tensor,
+        valid: Tensor,
+        uniforms: Tensor,
+        last: Tensor | None = None,
+        grown: Tensor | None = None,
+        banned: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """[B, A] logits and [B] masks to actions [B], and their log-probabilities [B] among the valid ones.
+
+        The log-probability is the model's own, before guards, temperature and truncation. `last` [B] is the action
+        before (any that is no MOVE at the beginning; `calm` needs it), `grown` [B] how many tokens longer the canvas
+        is than its seed (`min_tokens`), `banned` [B, N] the ids of `repeated_tokens`, with `pad` for none
+        (`no_repeat`). `logits` is overwritten.
+        """
+        log_p = self.log_probabilities(logits, valid)
+        actions = self.draw(log_p, valid, uniforms, last, grown, banned)
+        return actions, log_p.gather(1, actions[:, None])[:, 0]
+
+    def log_probabilities(self, logits: Tensor, valid: Tensor) -> Tensor:
+        """[B, A] log-softmax over the valid actions, -inf elsewhere. `logits` is overwritten."""
+        num_text = self.alphabet.num_text
+        logits[:, num_text:].masked_fill_((valid[:, None] & self._bits) == 0, -torch.inf)
+        logits[:, :num_text] += self._inserts.index_select(0, valid >> NUM_SPECIAL)[:, None]
+        logits[:, self.alphabet.pad] = -torch.inf
+        return logits.log_softmax(dim=-1, dtype=torch.float32)
+
+    def draw(
+        self,
+        log_p: Tensor,
+        valid: Tensor,
+        uniforms: Tensor,
+        last: Tensor | None = None,
+        grown: Tensor | None = None,
+        banned: Tensor | None = None,
+    ) -> Tensor:
+        """The actions [B] that `uniforms` [B] pick by the rules of the sampling; `log_p` stays as it is."""
+        scores = self._guard(log_p, valid, last, grown, banned) if self.sampling.has_guards else log_p
+        if self.sampling.temperature == 0:
+            return scores.max(dim=-1).indices
+        ids, shares = self._candidates(scores)
+        ladder = shares.cumsum(dim=-1, dtype=torch.float64)
+        # Right of equal steps, so that a share of 0 is never picked; below the top, since a uniform is below 1.
+        place = torch.searchsorted(ladder, uniforms[:, None] * ladder[:, -1:], right=True)
+        return ids.gather(1, place.clamp_(max=ladder.shape[1] - 1))[:, 0]
+
+    def _guard(
+        self, log_p: Tensor, valid: Tensor, last: Tensor | None, grown: Tensor | None, banned: Tensor | None
+    ) -> Tensor:
+        """The log-probabilities with what the guards forbid out, STOP biased and MOVEs at their temperature."""
+        sampling, first = self.sampling, self.alphabet.num_text
+        scores = log_p.clone()
+        if sampling.calm or sampling.min_tokens:
+            allowed = self._guard_bits(valid, last, grown)
+            scores[:, first:].masked_fill_((allowed[:, None] & self._bits) == 0, -torch.inf)
+        if sampling.no_repeat:
+            without = scores.scatter(1, _given(banned, "banned", "no_repeat"), -torch.inf)
+            scores = torch.where(without.amax(dim=-1, keepdim=True) > -torch.inf, without, scores)
+        if sampling.stop_bias:
+            scores[:, first + STOP] += sampling.stop_bias
+        if sampling.move_temperature is not None:
+            # All candidates are divided by `temperature` later on.
+            scores[:, first + MOVES : first + REPLACE] *= sampling.temperature / sampling.move_temperature
+        return scores
+
+    def _guard_bits(self, valid: Tensor, last: Tensor | None, grown: Tensor | None) -> Tensor:
+        """The validity masks without the MOVEs and STOPs that are forbidden; never empty."""
+        if self.sampling.calm:
+            # STOP is valid wherever a MOVE is, so something is left.
+            valid = valid & self._calm.index_select(0, _given(last, "last", "calm"))
+        if self.sampling.min_tokens:
+            is_short = _given(grown, "grown", "min_tokens") < self.sampling.min_tokens
+            others = valid & ~(1 << STOP)
+            valid = torch.where(is_short & (others != 0), others, valid)
+        return valid
+
+    def _candidates(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Ids [B, N], ascending, and their shares [B, N] of the draw: 0 for what is truncated, unnormalised."""
+        sampling, k = self.sampling, min(self.sampling.top_k, scores.shape[1])
+        if k == 0 and sampling.top_p == 1:
+            shares = self._shares(scores, scores.amax(dim=-1, keepdim=True))
+            return self._ids.expand_as(scores), self._without_improbable(shares)
+        best = scores.topk(min(k + TIES, scores.shape[1])) if k else scores.sort(descending=True)
+        values, ids = best.values, best.indices
+        shares = self._shares(values, values[:, :1])
+        if k:
+            shares.masked_fill_(values < values[:, k - 1 : k], 0)
+        if sampling.top_p < 1:
+            before = shares.cumsum(dim=-1, dtype=torch.float64) - shares
+            is_in = before < sampling.top_p * shares.sum(dim=-1, keepdim=True, dtype=torch.float64)
+            shares.masked_fill_(values < values.masked_fill(~is_in, torch.inf).amin(dim=-1, keepdim=True), 0)
+        ids, order = ids.sort()
+        return ids, self._without_improbable(shares).gather(1, order)
+
+    def _shares(self, values: Tensor, highest: Tensor) -> Tensor:
+        """Probabilities as shares of the highest one."""
+        return ((values - highest) / self.sampling.temperature).exp_()
+
+    def _without_improbable(self, shares: Tensor) -> Tensor:
+        return shares.masked_fill_(shares < self.sampling.min_p, 0) if self.sampling.min_p else shares
+
+
+def _given(tensor: Tensor | None, name: str, setting: str) -> Tensor:
+    if tensor is None:
+        raise ValueError(f"sampling with {setting} needs {name}")
+    return tensor

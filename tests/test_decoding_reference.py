@@ -1,0 +1,195 @@
+"""The plain decoder: every action is valid, the same seed gives the same text, prompts that do not fit are named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import SETTINGS, show
+
+from reviser.actions import OPERATORS, Alphabet
+from reviser.canvas import Canvas, Rules, apply, is_valid, replay, valid_actions
+from reviser.config import CanvasConfig, ModelConfig
+from reviser.decoding.reference import Sampling, Written, decode
+from reviser.errors import ConfigError
+from reviser.model.transformer import Transformer
+from reviser.tokenizer import load
+from reviser.training.samples import write_samples
+from reviser.trajectory.record import Seed
+
+ALPHABET = Alphabet(num_text=20, pad=19)
+TINY = ModelConfig(num_text=20, pad=19, num_layers=2, width=16, num_heads=2, ff_width=32, context=40, max_length=32)
+KINDS = ("none", "window", "pool", "cross", "cross-window")
+TEXT = st.lists(st.integers(0, 18), max_size=6)
+
+
+def make_model(kind: Any = "none", seed: int = 0, **changes: Any) -> Transformer:
+    torch.manual_seed(seed)
+    canvas = CanvasConfig(kind, window=2, slot_width=4, gate="mlp")
+    model = Transformer(replace(TINY, canvas=canvas, operators=OPERATORS, **changes)).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    # Text tokens would drown the few actions that edit.
+    with torch.no_grad():
+        model.embedding.weight[:20] *= 0.2
+    return model
+
+
+MODELS = {kind: make_model(kind) for kind in KINDS}
+
+
+def write(seed: Seed, number: int = 0, kind: str = "none", max_actions: int = 30, **sampling: Any) -> Written:
+    generator = torch.Generator().manual_seed(number)
+    return decode(MODELS[kind], seed, Sampling(**sampling), max_actions, generator)
+
+
+@given(
+    prefix=TEXT,
+    suffix=TEXT,
+    operators=st.frozensets(st.sampled_from(OPERATORS)) | st.just(frozenset(OPERATORS)),
+    kind=st.sampled_from(KINDS),
+    number=st.integers(0, 99),
+    max_actions=st.integers(1, 25),
+    room=st.integers(0, 6),
+)
+@settings(max_examples=40)
+def test_every_action_is_valid_where_it_is_emitted(
+    prefix: list[int],
+    suffix: list[int],
+    operators: frozenset[str],
+    kind: str,
+    number: int,
+    max_actions: int,
+    room: int,
+) -> None:
+    rules = Rules(ALPHABET, operators, max_length=len(prefix) + len(suffix) + room)
+    seed = Seed.infill(prefix, suffix, rules)
+    written = write(seed, number, kind, max_actions, temperature=1.5, top_k=0)
+    canvas, budget = seed.canvas, min(max_actions, TINY.context - 1 - len(seed.actions))
+    assert 1 <= len(written.actions) <= budget
+    for index, action in enumerate(written.actions):
+        assert is_valid(canvas, action, seed.rules, budget - index)
+        canvas = apply(canvas, action, seed.rules, budget - index)
+    assert canvas == written.canvas
+    assert written.has_stopped == canvas.is_stopped == (written.actions[-1] == ALPHABET.stop)
+    assert written.has_stopped or len(written.actions) == budget
+    assert not canvas.is_replacing
+    assert canvas.tokens[: len(prefix)] == tuple(prefix)
+    assert canvas.tokens[len(canvas.tokens) - len(suffix) :] == tuple(suffix)
+    assert len(written.log_probabilities) == len(written.actions)
+    assert all(score <= 0 for score in written.log_probabilities)
+
+
+def test_all_operators_come_up() -> None:
+    seed = Seed.continuation([1, 2], Rules(ALPHABET, frozenset(OPERATORS), max_length=16))
+    used = {ALPHABET.operator(a) for n in range(12) for a in write(seed, n, temperature=2.0, top_k=0).actions}
+    assert used >= set(OPERATORS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_seed_gives_one_text(kind: str) -> None:
+    seed = Seed.infill([1, 2, 3], [4, 5], Rules(ALPHABET, frozenset(OPERATORS), max_length=16))
+    assert write(seed, 3, kind) == write(seed, 3, kind)
+    greedy = write(seed, 3, kind, temperature=0)
+    assert greedy == write(seed, 4, kind, temperature=0)
+    texts = {write(seed, number, kind, temperature=2.0, top_k=0).actions for number in range(5)}
+    assert len(texts) > 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy_takes_the_most_probable_valid_action(kind: str) -> None:
+    rules = Rules(ALPHABET, frozenset(OPERATORS), max_length=16)
+    seed = Seed.infill([7, 8], [9], rules)
+    written = write(seed, 0, kind, temperature=0, max_actions=12)
+    assert write(seed, 0, kind, temperature=1.0, top_k=1, max_actions=12).actions == written.actions
+    states, history = [Canvas()], [ALPHABET.start]
+    for action in seed.actions + written.actions:
+        is_seed = len(history) <= len(seed.actions)
+        states.append(apply(states[-1], action, rules.for_seeding() if is_seed else seed.rules))
+        history.append(action)
+    with torch.no_grad():
+        logits = MODELS[kind](torch.tensor([history]), show(states, MODELS[kind].config))[0]
+    for index, action in enumerate(written.actions):
+        place = len(seed.actions) + index
+        valid = valid_actions(states[place], seed.rules, 12 - index)
+        scores = logits[place, valid].log_softmax(-1)
+        assert valid[int(scores.argmax())] == action
+        assert written.log_probabilities[index] == pytest.approx(scores.max().item(), abs=1e-4)
+
+
+def test_top_k_keeps_to_the_best() -> None:
+    seed = Seed.continuation([1], Rules(ALPHABET, frozenset(OPERATORS), max_length=16))
+    first = {write(seed, number, top_k=2, temperature=3.0, max_actions=1).actions[0] for number in range(30)}
+    assert len(first) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_prompt_is_a_prompt(kind: str) -> None:
+    seed = Seed.continuation([], Rules(ALPHABET, frozenset(OPERATORS), max_length=16))
+    written = write(seed, 1, kind)
+    assert replay(Canvas(), written.actions, seed.rules) == written.canvas
+
+
+def test_the_history_never_outgrows_the_context() -> None:
+    rules = Rules(ALPHABET, frozenset({"move"}), max_length=99)
+    seed = Seed.infill([1] * 20, [2] * 9, rules)
+    assert len(seed.actions) == 31
+    lengths = [len(write(seed, n, max_actions=500, temperature=2.0, top_k=0).actions) for n in range(5)]
+    assert max(lengths) <= 8
+
+
+@pytest.mark.parametrize(
+    ("prompt", "max_length", "max_actions", "text"),
+    [
+        (39, 99, 9, "a prompt of 39 tokens leaves no room in a context of 40 positions; shorten it"),
+        (200, 99, 9, "a prompt of 200 tokens leaves no room in a context of 40 positions; shorten it"),
+        (20, 16, 9, "a prompt of 20 tokens does not fit a canvas of 16; shorten it"),
+        (3, 16, 0, "max_actions=0 must be at least 1"),
+    ],
+)
+def test_a_prompt_that_does_not_fit_is_named(prompt: int, max_length: int, max_actions: int, text: str) -> None:
+    seed = Seed.continuation([1] * prompt, Rules(ALPHABET, max_length=max_length))
+    with pytest.raises(ConfigError) as caught:
+        write(seed, max_actions=max_actions)
+    assert str(caught.value) == text
+
+
+def test_a_canvas_that_the_model_cannot_see_is_named() -> None:
+    seed = Seed.continuation([1], Rules(ALPHABET, max_length=33))
+    text = "a canvas of 33 tokens is more than the 32 that this model can see"
+    with pytest.raises(ConfigError, match=text):
+        write(seed, kind="pool")
+    assert write(seed, kind="window").actions
+
+
+def test_the_last_prompt_that_fits_gets_one_action() -> None:
+    seed = Seed.continuation([1] * 38, Rules(ALPHABET, max_length=99))
+    assert len(write(seed).actions) == 1
+
+
+@pytest.mark.parametrize("change", [{"temperature": -1.0}, {"top_k": -1}])
+def test_sampling_that_makes_no_sense_is_named(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"^temperature=.* and top_k=.* must be 0 or more$"):
+        Sampling(**change)
+
+
+def test_samples_hold_each_prompt_and_what_grew_of_it(tmp_path: Path) -> None:
+    model = Transformer(SETTINGS.model).train()
+    write_samples(model, load("bytes"), SETTINGS, tmp_path, 12)
+    text = (tmp_path / "step-00000012.txt").read_text()
+    assert text.count("--- ") == 3
+    assert "--- 'The old lighthouse', " in text
+    assert model.training
+    write_samples(model, load("bytes"), SETTINGS, tmp_path, 13)
+    assert (tmp_path / "step-00000013.txt").read_text() == text
+
+
+def test_samples_of_a_tiny_model_begin_with_part_of_the_prompt(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, model=replace(SETTINGS.model, context=16, max_length=60))
+    write_samples(Transformer(settings.model), load("bytes"), settings, tmp_path, 1)
+    assert "--- 'The old ', " in (tmp_path / "step-00000001.txt").read_text()

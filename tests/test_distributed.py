@@ -1,0 +1,174 @@
+"""Two processes learn what one learns, and a run goes on under any number of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import flags, fork, losses, metrics, start, train, train_in_process, wait_for
+
+from reviser.model.checkpoint import from_pretrained
+
+# Muon computes in bf16, which some CPUs do by other means.
+pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+
+CHANGES = ("train.rows=8", "train.accumulate=2", "model.canvas.kind=window", "train.steps=8")
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def start_two(words: Sequence[object], logs: Path) -> list[Any]:
+    """What torchrun does: a process for each rank, told by its environment."""
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    ranks = [place | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+    return [fork(train_in_process, words, each, logs / f"rank{each['RANK']}") for each in ranks]
+
+
+def run_two(words: Sequence[object], logs: Path) -> list[int]:
+    """The exit codes of both."""
+    processes = start_two(words, logs)
+    for process in processes:
+        process.join(120)
+    return [process.exitcode for process in processes]
+
+
+def fresh(data: Path, out: Path, *changes: str) -> list[object]:
+    return ["debug", "--data", data, "--out", out, *flags(*CHANGES, *changes)]
+
+
+@pytest.fixture(scope="module")
+def one(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of a single process."""
+    out = tmp_path_factory.mktemp("one") / "run"
+    assert start(data, out, *CHANGES) == 0
+    return out
+
+
+def assert_alike(run: Path, other: Path) -> None:
+    """Same losses, bounds and weights, but for the order in which floats were added."""
+    assert losses(run) == pytest.approx(losses(other), rel=1e-4)
+    assert len(metrics(run)) == len(metrics(other))
+    for mine, theirs in zip(metrics(run), metrics(other), strict=True):
+        for name in ("gradient_norm", "bound_nats_per_token"):
+            assert mine.get(name) == (theirs.get(name) and pytest.approx(theirs[name], rel=1e-3))
+    models = [from_pretrained(each / "model").state_dict() for each in (run, other)]
+    for name, tensor in models[0].items():
+        torch.testing.assert_close(tensor, models[1][name], atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_processes_learn_what_one_learns(parallel: str, data: Path, one: Path, tmp_path: Path) -> None:
+    assert run_two(fresh(data, tmp_path / "run", f"train.parallel={parallel}"), tmp_path) == [0, 0]
+    assert_alike(tmp_path / "run", one)
+    assert (tmp_path / "rank1").read_text() == ""
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_a_run_begun_by_two_goes_on_alone_and_the_other_way_round(
+    parallel: str, data: Path, one: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert run_two([*fresh(data, run, f"train.parallel={parallel}"), "--steps", 3], tmp_path) == [0, 0]
+    assert train("--resume", run, "--steps", 2) == 0
+    assert run_two(["--resume", run], tmp_path) == [0, 0]
+    extra = [line for line in metrics(run) if line["step"] in (3, 5) and "bound_perplexity" in line]
+    assert len(extra) == 2
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("".join(f"{x}\n" for x in lines if not re.search('"step": [35],.*bound', x)))
+    assert_alike(run, one)
+    assert "continued from step 5 on 2 process(es)" in (run / "log.txt").read_text()
+
+
+def test_torchrun_starts_the_command(data: Path, one: Path, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "reviser",
+    ]
+    words = ["train", "--device", "cpu", *fresh(data, tmp_path / "run"), "--steps", 2, "--json"]
+    done = subprocess.run(
+        [*command, *map(str, words)],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    assert '"step": 2, "is_done": false' in done.stdout
+    first = {step: loss for step, loss in losses(one).items() if step <= 2}
+    assert losses(tmp_path / "run") == pytest.approx(first, rel=1e-4)
+
+
+def test_processes_stop_together(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    more = ("train.steps=4000", "train.save_every=2000", "train.eval_every=2000", "train.sample_every=2000")
+    processes = start_two(fresh(data, run, *more), tmp_path)
+    wait_for(run, 2)
+    os.kill(processes[1].pid, signal.SIGTERM)
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [130, 130]
+    (step,) = [int(path.name[5:]) for path in (run / "checkpoints").glob("step-*")]
+    assert (tmp_path / "rank0").read_text().splitlines()[-1].startswith(f"saved at step {step}; go on with: ")
+
+
+def test_rows_that_do_not_divide_over_the_processes_are_named(data: Path, tmp_path: Path) -> None:
+    words = fresh(data, tmp_path / "run", "train.rows=6", "train.accumulate=2")
+    assert run_two(words, tmp_path) == [2, 2]
+    line = (tmp_path / "rank0").read_text()
+    assert line == "error: train.rows=6 in accumulate=2 parts do not divide over 2 processes; choose a multiple\n"
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_gate_that_cannot_be_shared_is_named(data: Path, tmp_path: Path) -> None:
+    gate = ("model.canvas.kind=cross", "model.canvas.gate=scalar", "train.parallel=fsdp")
+    assert run_two(fresh(data, tmp_path / "run", *gate), tmp_path) == [2, 2]
+    line = (tmp_path / "rank0").read_text()
+    assert line == "error: train.parallel=fsdp cannot share model.canvas.gate=scalar; use ddp or another gate\n"
+
+
+def test_all_processes_end_when_the_loss_is_no_number(data: Path, tmp_path: Path) -> None:
+    rare = ("train.log_every=100", "train.eval_every=100")
+    words = fresh(data, tmp_path / "run", "optimizer.lr=1e30", "train.parallel=fsdp", *rare)
+    assert run_two(words, tmp_path) == [2, 2]
+    assert "error: step 4: loss nan, gradient norm nan" in (tmp_path / "rank0").read_text()
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("train.parallel=fsdp", "optimizer.name=muon"),
+        ("train.parallel=ddp", "optimizer.name=muon"),
+        ("train.parallel=fsdp", "model.canvas.kind=cross", "model.canvas.gate=mlp", "model.tied=false"),
+        ("train.parallel=fsdp", "model.canvas.kind=pool", "model.positions=absolute"),
+        ("train.parallel=ddp", "model.canvas.kind=cross-window", "model.canvas.gate=scalar"),
+    ],
+)
+def test_every_model_and_optimizer_learns_in_two_processes(
+    changes: tuple[str, ...], data: Path, tmp_path: Path
+) -> None:
+    assert start(data, tmp_path / "one", *CHANGES, *changes, "train.steps=4") == 0
+    assert run_two(fresh(data, tmp_path / "two", *changes, "train.steps=4"), tmp_path) == [0, 0]
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-3)

@@ -1,0 +1,462 @@
+"""The objective, the optimizers, the held-out bound, the recipes, and a loop that learns."""
+
+from __future__ import annotations
+
+import doctest
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny import SETTINGS, make_trainer, settings, show
+from torch import Tensor
+
+from reviser.actions import Alphabet
+from reviser.canvas import Canvas, apply, valid_actions
+from reviser.config import CanvasConfig, ModelConfig
+from reviser.data.examples import Slots, heldout_examples
+from reviser.data.packing import Packed, Packer
+from reviser.data.shards import Shards
+from reviser.errors import ConfigError
+from reviser.model.attention import Layout
+from reviser.model.size import flops_per_position, num_parameters
+from reviser.model.transformer import Transformer
+from reviser.training import recipes
+from reviser.training.heldout import Heldout
+from reviser.training.objective import Objective, label_nats, to_inputs
+from reviser.training.optimizer import build_optimizers, lr_factor, set_lr
+from reviser.training.progress import Speed, step_flops
+from reviser.training.recipes import RECIPES, debug, find_recipe
+from reviser.training.settings import OptimizerConfig
+from reviser.trajectory.names import parse_order
+from reviser.trajectory.record import Seed, Trajectory
+from reviser.trajectory.rng import Random
+
+CPU = torch.device("cpu")
+GPT2 = Alphabet(50257, 50256)
+# Muon computes in bf16, which some CPUs do by other means.
+pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+KINDS = ("none", "window", "pool", "cross", "cross-window")
+
+
+def random_model(config: ModelConfig, seed: int = 0) -> Transformer:
+    """A model whose branches all speak: fresh ones start at zero."""
+    torch.manual_seed(seed)
+    model = Transformer(config).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    return model
+
+
+def pack(data: Path, order: str, canvas: CanvasConfig, count: int = 30) -> Packed:
+    slots = Slots.of(Shards.open(data, "train"), SETTINGS.data.jobs)
+    packer = Packer(parse_order(order), SETTINGS.rules, canvas, row=128, context=64, longest_canvas=96)
+    return packer.pack(slots.examples(np.arange(count), 0, 0))
+
+
+def some_rows(packed: Packed, rows: slice) -> Packed:
+    names = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases", "num_actions")
+    cut: dict[str, Any] = {
+        name: None if getattr(packed, name) is None else getattr(packed, name)[rows] for name in names
+    }
+    return replace(packed, **cut)
+
+
+# the objective
+
+
+@torch.no_grad()
+def score(model: Transformer, trajectory: Trajectory) -> list[float]:
+    """Log-probabilities of a trajectory's actions among the valid ones, one softmax after another."""
+    seed, canvas = trajectory.seed, Canvas()
+    states, history, scores = [canvas], [seed.rules.alphabet.start], []
+    for action in seed.actions:
+        canvas = apply(canvas, action, seed.rules.for_seeding())
+        states.append(canvas)
+        history.append(action)
+    for action in trajectory.actions:
+        logits = model(torch.tensor([history]), show(states, model.config))[0, -1]
+        valid = valid_actions(canvas, seed.rules)
+        scores.append(float(logits[torch.tensor(valid)].log_softmax(-1)[valid.index(action)]))
+        canvas = apply(canvas, action, seed.rules)
+        states.append(canvas)
+        history.append(action)
+    return scores
+
+
+def test_accumulated_gradients_are_those_of_one_big_batch(data: Path) -> None:
+    packed = pack(data, "random-walk", CanvasConfig("window"))
+    config = replace(SETTINGS.model, canvas=CanvasConfig("window"))
+    objective = Objective(random_model(config), fuse=False)
+
+    def gradients(parts: list[slice]) -> tuple[float, list[Tensor]]:
+        inputs = [to_inputs(some_rows(packed, part), 64, CPU) for part in parts]
+        count, total = sum(each.num_labels for each in inputs), 0.0
+        objective.zero_grad()
+        for each in inputs:
+            nats = objective(each)
+            (nats / count).backward()
+            total += nats.item()
+        return total / count, [p.grad.clone() for p in objective.parameters() if p.grad is not None]
+
+    last = len(packed.actions)
+    whole, wanted = gradients([slice(0, last)])
+    parts, found = gradients([slice(0, 1), slice(1, 2), slice(2, last)])
+    assert whole == pytest.approx(parts, rel=1e-6)
+    assert len(wanted) == len(list(objective.parameters()))
+    for one, other in zip(wanted, found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_the_loss_is_the_sum_of_the_nats_of_its_labels(masked: bool, data: Path) -> None:
+    packed = pack(data, "random-walk", CanvasConfig("pool"))
+    model = random_model(replace(SETTINGS.model, canvas=CanvasConfig("pool")))
+    inputs = to_inputs(packed, 64, CPU, masked)
+    nats = label_nats(model, inputs)
+    assert nats.shape == packed.labels.shape
+    assert ((nats > 0) == torch.from_numpy(packed.labels >= 0)).all()
+    assert Objective(model, fuse=False)(inputs).item() == pytest.approx(float(nats.sum()), rel=1e-5)
+    assert inputs.num_labels == (packed.labels >= 0).sum()
+    assert (inputs.valid is None) == (not masked)
+
+
+def test_the_mask_only_takes_probability_from_what_is_invalid(data: Path) -> None:
+    packed = pack(data, "random-walk", CanvasConfig())
+    model = random_model(SETTINGS.model)
+    masked, plain = (label_nats(model, to_inputs(packed, 64, CPU, flag)) for flag in (True, False))
+    assert (masked <= plain + 1e-5).all()
+    assert masked.sum() < plain.sum()
+
+
+def test_examples_lie_in_the_layout_where_they_were_packed(data: Path) -> None:
+    packed = pack(data, "runs", CanvasConfig())
+    layout = to_inputs(packed, 64, CPU).layout
+    starts = layout.starts[layout.starts < packed.actions.size].tolist()
+    wanted = Layout.of(torch.from_numpy(packed.segments))
+    assert starts[0] == 0
+    assert set(wanted.starts.tolist()) - {packed.actions.size} <= set(starts)
+    assert {row * 128 + col for row, col, _ in packed.places.tolist()} <= set(starts)
+    assert max(np.diff([*starts, packed.actions.size])) <= layout.longest == 64
+    assert layout.starts[-1] == packed.actions.size
+
+
+def test_the_operations_of_a_step_are_six_for_each_weight_and_position() -> None:
+    config = replace(SETTINGS.model, canvas=CanvasConfig("window"))
+    speed = Speed(actions=990, positions=1000, labels=1000, span_sum=1000 * 40.0, waited_s=0.0)
+    assert step_flops(config, speed) == pytest.approx(1000 * flops_per_position(config, 40.0))
+    assert step_flops(config, replace(speed, labels=500)) < step_flops(config, speed)
+
+
+# optimizers
+
+
+@pytest.mark.parametrize(
+    ("schedule", "wanted"),
+    [
+        ("cosine", [0.5, 1.0, 1.0, 0.1 + 0.9 * (1 + math.cos(math.pi / 4)) / 2, 0.55, 0.1]),
+        ("linear", [0.5, 1.0, 1.0, 0.1 + 0.9 * 0.75, 0.55, 0.1]),
+        ("constant", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_the_learning_rate_warms_up_and_falls(schedule: Any, wanted: list[float]) -> None:
+    config = OptimizerConfig(lr=1e-2, min_lr=1e-3, warmup=2, schedule=schedule)
+    found = [lr_factor(step, 10, config) for step in (0, 1, 2, 4, 6, 10)]
+    assert found == pytest.approx(wanted)
+    assert lr_factor(99, 10, config) == pytest.approx(wanted[-1])
+    assert lr_factor(0, 10, replace(config, warmup=0)) == 1.0
+
+
+def test_matrices_and_tables_decay_and_nothing_else() -> None:
+    model = Transformer(replace(SETTINGS.model, norm="layer", canvas=CanvasConfig("window")))
+    (optimizer,) = build_optimizers(model, OptimizerConfig(weight_decay=0.3, beta1=0.8, beta2=0.9, eps=1e-7))
+    decayed, plain = optimizer.param_groups
+    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.3, 0.0)
+    assert {p.ndim for p in decayed["params"]} == {2}
+    assert {p.ndim for p in plain["params"]} == {1}
+    assert len(decayed["params"]) + len(plain["params"]) == len(list(model.parameters()))
+    assert (decayed["betas"], decayed["eps"]) == ((0.8, 0.9), 1e-7)
+
+
+def test_muon_takes_the_matrices_of_the_blocks() -> None:
+    model = Transformer(replace(SETTINGS.model, canvas=CanvasConfig("window")))
+    config = OptimizerConfig(name="muon", lr=1e-2, muon_lr=2e-2)
+    muon, adamw = build_optimizers(model, config)
+    matrices = {p for p in model.blocks.parameters() if p.ndim == 2}
+    assert set(muon.param_groups[0]["params"]) == matrices
+    others = {p for group in adamw.param_groups for p in group["params"]}
+    assert others == set(model.parameters()) - matrices
+    set_lr([muon, adamw], 0.5, config)
+    assert [each.param_groups[0]["lr"] for each in (muon, adamw)] == [1e-2, 5e-3]
+
+
+def test_an_old_torch_without_muon_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.optim, "Muon")
+    with pytest.raises(ConfigError, match=r"^optimizer.name=muon needs torch 2.9 or later, this is .*; use adamw$"):
+        build_optimizers(Transformer(SETTINGS.model), OptimizerConfig(name="muon"))
+
+
+# the bound
+
+ORDERS = ("left-to-right", "runs:jump=0.2", "random-walk", "0.6*runs:jump=0.2,start=end+0.4*left-to-right")
+
+
+@pytest.mark.parametrize("infill", [False, True])
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("kind", ["window", "pool"])
+def test_the_bound_is_what_one_action_after_another_gives(kind: Any, order: str, infill: bool, data: Path) -> None:
+    shards, policy = Shards.open(data, "heldout"), parse_order(order)
+    model = random_model(replace(SETTINGS.model, canvas=CanvasConfig(kind, window=3, slot_width=8)))
+    examples = heldout_examples(shards, 4, 5, 9, infill)
+    totals, log_q, tokens = [], 0.0, 0
+    for i in range(len(examples)):
+        first, prefix, suffix = int(examples.first[i]), int(examples.prefix[i]), int(examples.suffix[i])
+        text = examples.tokens[first : first + prefix + int(examples.length[i]) + suffix].tolist()
+        seed = Seed.infill(text[:prefix], text[len(text) - suffix :], SETTINGS.rules)
+        drawn = policy.draw(seed, text, Random(int(examples.states[i])))
+        assert drawn.log_q is not None
+        totals.append(drawn.log_q - sum(score(model, drawn)))
+        log_q, tokens = log_q + drawn.log_q, tokens + int(examples.length[i])
+    held = Heldout(shards, policy, SETTINGS.rules, model.config.canvas, 4, 5, 9, infill)
+    bound = held.measure(model, CPU)
+    assert bound.nats_per_token == pytest.approx(sum(totals) / tokens, rel=1e-5)
+    assert bound.log_q_per_token == pytest.approx(log_q / tokens, abs=1e-9)
+    assert bound.perplexity == pytest.approx(math.exp(sum(totals) / tokens), rel=1e-4)
+    assert bound.bits_per_byte == pytest.approx(sum(totals) / tokens / math.log(2), rel=1e-5)  # a token is a byte
+    assert bound.num_examples == 4
+    mean = sum(totals) / tokens
+    off = [total - mean * int(length) for total, length in zip(totals, examples.length, strict=True)]
+    assert bound.error == pytest.approx(np.std(off, ddof=1) * 2 / tokens, rel=1e-4)
+    assert not model.training
+
+
+def test_a_model_that_knows_nothing_pays_the_logarithm_of_all_it_may_do(data: Path) -> None:
+    model = Transformer(SETTINGS.model)
+    torch.nn.init.zeros_(model.embedding.weight)
+    held = Heldout(
+        Shards.open(data, "heldout"), parse_order("left-to-right"), SETTINGS.rules, CanvasConfig(), 3, 0, 1
+    )
+    lengths = held.packed.num_tokens.tolist()
+    # Every INSERT but padding, STOP, and the moves back over what is there.
+    wanted = sum(math.log(257 + size.bit_length()) for length in lengths for size in range(length + 1))
+    assert held.measure(model, CPU).nats_per_token == pytest.approx(wanted / sum(lengths), rel=1e-5)
+
+
+@pytest.mark.parametrize("order", ["runs:noise=0.1", "random-walk:budget=99", "scramble"])
+def test_orders_without_likelihood_are_refused(order: str, data: Path) -> None:
+    with pytest.raises(
+        ConfigError, match="with noise or a step budget has no likelihood; measure with an order without"
+    ):
+        Heldout(Shards.open(data, "heldout"), parse_order(order), SETTINGS.rules, CanvasConfig(), 4, 5, 9)
+
+
+def test_long_trajectories_are_measured_whole(data: Path) -> None:
+    shards = Shards.open(data, "heldout")
+    wander = Heldout(shards, parse_order("random-walk:delete=0.03"), SETTINGS.rules, CanvasConfig(), 6, 5, 9)
+    assert wander.packed.num_tokens.tolist() == heldout_examples(shards, 6, 5, 9).length.tolist()
+    assert wander.longest > 8 * 30
+
+
+def test_texts_that_fit_no_canvas_and_positions_that_fit_no_table_are_named(data: Path) -> None:
+    shards, order = Shards.open(data, "heldout"), parse_order("random-walk:delete=0.1")
+    with pytest.raises(ConfigError, match=r"held-out texts of \d+ tokens do not fit a canvas of 96; measure shorter"):
+        Heldout(shards, order, SETTINGS.rules, CanvasConfig(), 6, 40, 80)
+    held = Heldout(shards, order, SETTINGS.rules, CanvasConfig(), 6, 5, 20)
+    model = Transformer(replace(SETTINGS.model, positions="absolute"))
+    text = rf"take up to {held.longest} positions and the model has a table of 64; measure shorter texts"
+    with pytest.raises(ConfigError, match=text):
+        held.measure(model, CPU)
+
+
+# the loop
+
+
+@pytest.mark.parametrize(("optimizer", "steps"), [("adamw", 60), ("muon", 30)])
+def test_one_batch_can_be_overfitted(optimizer: str, steps: int, data: Path) -> None:
+    packed = some_rows(pack(data, "runs", CanvasConfig("window")), slice(0, 1))
+    chosen = settings(f"optimizer.name={optimizer}", "optimizer.lr=1e-2", "optimizer.muon_lr=2e-2").optimizer
+    torch.manual_seed(0)
+    objective = Objective(Transformer(replace(SETTINGS.model, canvas=CanvasConfig("window"))), fuse=False)
+    optimizers, inputs = build_optimizers(objective.model, chosen), to_inputs(packed, 64, CPU)
+    found = []
+    for _ in range(steps):
+        nats = objective(inputs) / inputs.num_labels
+        nats.backward()
+        for each in optimizers:
+            each.step()
+            each.zero_grad()
+        found.append(nats.item())
+    assert found[0] > 4
+    assert found[-1] < 0.1 * found[0]
+
+
+def test_training_brings_the_bound_down(data: Path) -> None:
+    trainer = make_trainer(data, "train.steps=30", "train.rows=6")
+    assert trainer.heldout is not None
+    before = trainer.heldout.measure(trainer.model, CPU)
+    after = trainer.train()
+    assert after is not None
+    assert after.nats_per_token < 0.7 * before.nats_per_token
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_canvas_kind_trains(kind: str, data: Path) -> None:
+    changes = [
+        f"model.canvas.kind={kind}",
+        "model.canvas.slot_width=8",
+        "train.steps=4",
+        "data.jobs.infill=0.5",
+        "data.jobs.suffix=1,9",
+    ]
+    trainer = make_trainer(data, *changes, "model.canvas.gate=scalar", "model.dropout=0.1")
+    before = [parameter.clone() for parameter in trainer.model.parameters()]
+    assert trainer.train() is not None
+    changed = [not torch.equal(old, new) for old, new in zip(before, trainer.model.parameters(), strict=True)]
+    assert all(changed)
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["train.masked=false", "model.positions=absolute", "model.norm=layer", "model.tied=false", "optimizer.name=muon",
+     "data.order=0.5*runs+0.5*left-to-right", "data.order=left-to-right"],
+)  # fmt: skip
+def test_every_way_to_train_trains(change: str, data: Path) -> None:
+    trainer = make_trainer(data, change, "train.steps=3", "train.eval_length=8", "data.row=256")
+    assert trainer.train() is not None
+
+
+def test_half_precision_trains(data: Path) -> None:
+    # One row: a CPU without half precision takes its time.
+    few = ["train.steps=1", "train.rows=1", "data.row=64", "train.eval_examples=1", "train.eval_length=4"]
+    bound = make_trainer(data, "train.precision=bf16", *few).train()
+    wanted = make_trainer(data, "train.precision=float32", *few).train()
+    assert bound is not None
+    assert wanted is not None
+    assert bound.nats_per_token == pytest.approx(wanted.nats_per_token, rel=0.02)
+
+
+@pytest.mark.parametrize("order", ["runs:noise=0.3,start=end", "scramble:edit=0.3"])
+def test_noise_may_fill_a_canvas_beyond_its_final_text(order: str, data: Path) -> None:
+    operators = "model.operators=move,delete,replace,swap,cut,copy,paste"
+    trainer = make_trainer(data, operators, f"data.order={order}", "model.canvas.kind=pool", "train.steps=2")
+    assert trainer.heldout is None
+    assert trainer.packer.longest_canvas == 96
+    assert trainer.train() is None
+
+
+def test_parts_of_a_step_make_no_difference(data: Path) -> None:
+    weights = []
+    for accumulate in (1, 4):
+        trainer = make_trainer(data, "train.steps=3", f"train.accumulate={accumulate}")
+        trainer.train()
+        weights.append([parameter.detach().clone() for parameter in trainer.model.parameters()])
+    for one, other in zip(*weights, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-4, rtol=1e-3)
+
+
+def test_gradients_are_clipped(data: Path) -> None:
+    changes = ["train.steps=1", "optimizer.weight_decay=0", "optimizer.warmup=0", "optimizer.eps=1"]
+    small, large = (make_trainer(data, *changes, f"optimizer.clip={clip}") for clip in (1e-3, 1e3))
+    moves = []
+    for trainer in (small, large):
+        before = trainer.model.embedding.weight.detach().clone()
+        trainer.train()
+        moves.append((trainer.model.embedding.weight - before).norm().item())
+    # With so large an eps AdamW's step is as large as the gradient.
+    assert moves[0] < 0.1 * moves[1]
+
+
+# recipes and settings
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("alphabet", [Alphabet(257, 256), GPT2], ids=["bytes", "gpt2"])
+def test_every_recipe_builds(name: str, alphabet: Alphabet) -> None:
+    config = find_recipe(name.replace("_", "-"))(alphabet)
+    assert config.model.alphabet == alphabet
+    with torch.device("meta"):
+        Transformer(config.model)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "context", "rates", "positions", "accumulate", "count"),
+    [
+        ("paper_100m", (24, 512, 8, 2048), 256, (1e-4, 2e-5), 64 * 256, 1, 101_358_080),
+        ("paper_300m", (26, 896, 14, 3584), 512, (1e-5, 1e-6), 16 * 4 * 512, 4, 295_750_784),
+    ],
+)
+def test_the_paper_recipes_are_those_of_its_reproducibility_section(
+    name: str,
+    shape: tuple[int, ...],
+    context: int,
+    rates: tuple[float, float],
+    positions: int,
+    accumulate: int,
+    count: int,
+) -> None:
+    config = find_recipe(name)(GPT2)
+    model, optimizer, train = config.model, config.optimizer, config.train
+    assert (model.num_layers, model.width, model.num_heads, model.ff_width) == shape
+    assert (model.positions, model.tied, model.dropout) == ("rope", True, 0.1)
+    assert (model.context, model.max_length) == (context, 512)
+    assert (model.norm, model.qk_norm, model.activation) == ("layer", False, "gelu")
+    assert model.canvas.kind == "none"
+    assert num_parameters(model) == count
+    assert (optimizer.name, optimizer.beta1, optimizer.beta2, optimizer.eps) == ("adamw", 0.9, 0.95, 1e-8)
+    assert (optimizer.weight_decay, optimizer.clip, optimizer.warmup, optimizer.schedule) == (
+        0.1,
+        1.0,
+        2000,
+        "cosine",
+    )
+    assert (optimizer.lr, optimizer.min_lr) == rates
+    assert (train.rows * config.data.row, train.accumulate, train.masked) == (positions, accumulate, False)
+    assert train.steps * positions == pytest.approx(30e9, rel=1e-4)
+    assert parse_order(config.data.order) == parse_order("random-walk:delete=0.8")
+    baseline = find_recipe(name.replace("paper", "ar"))(GPT2)
+    assert baseline == replace(config, data=replace(config.data, order="left-to-right"))
+
+
+def test_an_unknown_recipe_is_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        find_recipe("papr_100m")
+    assert str(caught.value) == f"no recipe 'papr_100m'; recipes are {', '.join(RECIPES)}"
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("optimizer.lr=0", "optimizer.lr=0.0 must be above 0"),
+        ("optimizer.clip=-1", "optimizer.clip=-1.0 must be above 0"),
+        ("optimizer.min_lr=1", "optimizer.min_lr=1.0 must lie between 0 and lr=0.005"),
+        ("optimizer.beta2=1", "optimizer.beta2=1.0 must be at least 0 and below 1"),
+        ("optimizer.warmup=-1", "optimizer.warmup=-1 must be 0 or more"),
+        ("optimizer.weight_decay=-0.1", "optimizer.weight_decay=-0.1 must be 0 or more"),
+        ("data.workers=0", "data.workers=0 must be at least 1"),
+        ("train.steps=0", "train.steps=0 must be at least 1"),
+        ("train.eval_examples=0", "train.eval_examples=0 must be at least 1"),
+        ("train.eval_prefix=-1", "train.eval_prefix=-1 must be 0 or more"),
+        ("train.accumulate=3", "train.rows=4 does not divide into accumulate=3 parts"),
+        ("data.row=32", "data.row=32 is shorter than model.context=64"),
+        ("data.order=runs:noise=0.1", "data.order=runs:noise=0.1 uses delete, which is not in model.operators"),
+        ("model.max_length=40", "data.jobs make canvases of up to 56 tokens, model.max_length is 40"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_named(change: str, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings(change)
+    assert str(caught.value) == text
+
+
+def test_the_example_in_the_recipes_is_true() -> None:
+    assert doctest.testmod(recipes).attempted
+    assert not doctest.testmod(recipes).failed
+
+
+def test_the_debug_recipe_stays_a_minute_long() -> None:
+    config = debug(Alphabet(257, 256))
+    assert config.train.steps * config.train.rows * config.data.row <= 400_000
+    assert num_parameters(config.model) < 300_000
