@@ -7,6 +7,7 @@
     ├── DataError                 a file, shard or text that cannot be read
     │   └── TrajectoryError       a trajectory record that does not replay
     ├── TokenizerError            no such tokenizer, or text it cannot represent
+    ├── DivergenceError           a training run whose loss is no number any more
     ├── CheckpointError           a model or run folder that is missing, damaged or of another shape
     └── MissingPackageError       an optional package is needed; names the command that installs it
 
@@ -42,6 +43,10 @@ class TrajectoryError(DataError):
 
 class TokenizerError(ReviserError):
     """A tokenizer cannot be loaded, or cannot represent a text."""
+
+
+class DivergenceError(ReviserError):
+    """A training run's loss or gradient is no number any more."""
 
 
 class CheckpointError(ReviserError):

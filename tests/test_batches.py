@@ -457,9 +457,8 @@ def test_an_epoch_gives_every_slot_once(slots: Slots) -> None:
     assert found[2] == 2 * len(source)
 
 
-def test_a_batch_says_how_long_it_was_waited_for(slots: Slots) -> None:
+def test_a_batch_says_where_the_next_begins(slots: Slots) -> None:
     batch = take(stream(slots), 1)[0]
-    assert batch.waited_s > 0
     assert batch.after == Position(0, 0, 8)
     assert batch.rows.actions.shape == (8, 128)
 

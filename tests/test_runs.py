@@ -32,9 +32,8 @@ from tiny import (
 )
 
 from reviser.config import load as load_config
-from reviser.errors import CheckpointError
+from reviser.errors import CheckpointError, DivergenceError
 from reviser.model.checkpoint import from_pretrained, tokenizer_of
-from reviser.training.loop import DivergenceError
 from reviser.training.runs import MODEL, OPTIMIZER, STATE, Run
 from reviser.training.settings import RunConfig
 

@@ -8,7 +8,6 @@ order, and a stream continues from a `Position` alone. Kernels release the GIL, 
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,11 +36,10 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows for one step, the position behind them, and how long the step waited for them."""
+    """Rows for one part of a step, and the position behind them."""
 
     rows: Packed
     after: Position
-    waited_s: float
 
 
 class Batches:
@@ -75,17 +73,15 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         place = self.position
         while True:
-            pieces, waited, missing = [], 0.0, self.num_rows
+            pieces, missing = [], self.num_rows
             while missing:
-                began = time.perf_counter()
                 packed = self._block(place.epoch, place.block)
-                waited += time.perf_counter() - began
                 take = min(missing, len(packed.actions) - place.row)
                 pieces.append((packed, place.row, place.row + take))
                 missing -= take
                 place = self._advance(place, take, len(packed.actions))
             self.position = place
-            yield Batch(_join(pieces, self.rank, self.world), place, waited)
+            yield Batch(_join(pieces, self.rank, self.world), place)
 
     def _advance(self, place: Position, taken: int, size: int) -> Position:
         if place.row + taken < size:

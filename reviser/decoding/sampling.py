@@ -181,8 +181,8 @@ class Chooser:
         """[B, A] log-softmax over the valid actions, -inf elsewhere. `logits` is overwritten."""
         num_text = self.alphabet.num_text
         logits[:, num_text:].masked_fill_((valid[:, None] & self._bits) == 0, -torch.inf)
-        logits[:, :num_text] += self._inserts.index_select(0, valid >> NUM_SPECIAL)[:, None]
-        logits[:, self.alphabet.pad] = -torch.inf
+        logits[:, :num_text].add_(self._inserts.index_select(0, valid >> NUM_SPECIAL)[:, None])
+        logits[:, self.alphabet.pad].fill_(-torch.inf)
         return logits.log_softmax(dim=-1, dtype=torch.float32)
 
     def draw(
@@ -217,10 +217,10 @@ class Chooser:
             without = scores.scatter(1, _given(banned, "banned", "no_repeat"), -torch.inf)
             scores = torch.where(without.amax(dim=-1, keepdim=True) > -torch.inf, without, scores)
         if sampling.stop_bias:
-            scores[:, first + STOP] += sampling.stop_bias
+            scores[:, first + STOP].add_(sampling.stop_bias)
         if sampling.move_temperature is not None:
             # All candidates are divided by `temperature` later on.
-            scores[:, first + MOVES : first + REPLACE] *= sampling.temperature / sampling.move_temperature
+            scores[:, first + MOVES : first + REPLACE].mul_(sampling.temperature / sampling.move_temperature)
         return scores
 
     def _guard_bits(self, valid: Tensor, last: Tensor | None, grown: Tensor | None) -> Tensor:
@@ -237,27 +237,29 @@ class Chooser:
     def _candidates(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Ids [B, N], ascending, and their shares [B, N] of the draw: 0 for what is truncated, unnormalised."""
         sampling, k = self.sampling, min(self.sampling.top_k, scores.shape[1])
-        if k == 0 and sampling.top_p == 1:
-            shares = self._shares(scores, scores.amax(dim=-1, keepdim=True))
-            return self._ids.expand_as(scores), self._without_improbable(shares)
-        best = scores.topk(min(k + TIES, scores.shape[1])) if k else scores.sort(descending=True)
-        values, ids = best.values, best.indices
-        shares = self._shares(values, values[:, :1])
+        values, ids = scores, self._ids.expand_as(scores)
+        if k:
+            values, ids = scores.topk(min(k + TIES, scores.shape[1]))
+        shares = ((values - values.amax(dim=-1, keepdim=True)) / sampling.temperature).exp_()
         if k:
             shares.masked_fill_(values < values[:, k - 1 : k], 0)
         if sampling.top_p < 1:
-            before = shares.cumsum(dim=-1, dtype=torch.float64) - shares
-            is_in = before < sampling.top_p * shares.sum(dim=-1, keepdim=True, dtype=torch.float64)
-            shares.masked_fill_(values < values.masked_fill(~is_in, torch.inf).amin(dim=-1, keepdim=True), 0)
-        ids, order = ids.sort()
-        return ids, self._without_improbable(shares).gather(1, order)
+            descending = shares if k else shares.sort(descending=True).values
+            shares.masked_fill_(shares < _lowest_of_nucleus(descending, sampling.top_p), 0)
+        if sampling.min_p:
+            # The highest share is 1.
+            shares.masked_fill_(shares < sampling.min_p, 0)
+        if k:
+            ids, order = ids.sort()
+            shares = shares.gather(1, order)
+        return ids, shares
 
-    def _shares(self, values: Tensor, highest: Tensor) -> Tensor:
-        """Probabilities as shares of the highest one."""
-        return ((values - highest) / self.sampling.temperature).exp_()
 
-    def _without_improbable(self, shares: Tensor) -> Tensor:
-        return shares.masked_fill_(shares < self.sampling.min_p, 0) if self.sampling.min_p else shares
+def _lowest_of_nucleus(shares: Tensor, top_p: float) -> Tensor:
+    """[B, 1] the last of the descending shares that are needed to reach that part of their sum."""
+    before = shares.cumsum(dim=-1, dtype=torch.float64) - shares
+    is_in = before < top_p * shares.sum(dim=-1, keepdim=True, dtype=torch.float64)
+    return shares.masked_fill(~is_in, torch.inf).amin(dim=-1, keepdim=True)
 
 
 def _given(tensor: Tensor | None, name: str, setting: str) -> Tensor:

@@ -5,7 +5,7 @@
 | the whole config of a run | `settings.RunConfig` |
 | named configs | `recipes` |
 | optimizers and schedules | `optimizer` |
-| packed rows as tensors, the loss of a batch | `objective` |
+| packed rows as tensors, the loss of a batch | `objective`, `feed` |
 | the held-out likelihood bound | `heldout` |
 | the run folder and its checkpoints | `runs` |
 | several processes | `distributed` |

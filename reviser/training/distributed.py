@@ -7,12 +7,14 @@ Checkpoints hold whole tensors, so a run continues on any number of processes.
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -91,13 +93,21 @@ def spread(objective: Objective, team: Team, parallel: Literal["ddp", "fsdp"]) -
     if any(parameter.ndim == 0 for parameter in objective.parameters()):
         raise ConfigError("train.parallel=fsdp cannot share model.canvas.gate=scalar; use ddp or another gate")
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(team.device.type, (team.world,))
     for block in objective.model.blocks:
         fully_shard(block, mesh=mesh)
     fully_shard(objective, mesh=mesh)
     return objective
+
+
+def sharing(module: nn.Module, is_last: bool) -> AbstractContextManager[None]:
+    """Inside, gradients are added up; only in a step's last part do the processes exchange them."""
+    if isinstance(module, DistributedDataParallel) and not is_last:
+        return cast(AbstractContextManager[None], module.no_sync())
+    if isinstance(module, FSDPModule):
+        module.set_requires_gradient_sync(is_last)
+    return nullcontext()
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -12,22 +12,22 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reviser.data.batches import Batch, Batches, Position
+from reviser.data.batches import Batches, Position
 from reviser.data.examples import Slots
 from reviser.data.packing import Packer
 from reviser.data.shards import Shards
-from reviser.errors import CheckpointError, ConfigError, ReviserError
+from reviser.errors import CheckpointError, ConfigError, DivergenceError
 from reviser.model.checkpoint import load_weights, save_pretrained, weights
 from reviser.model.transformer import Transformer
-from reviser.training.distributed import Team, copy_whole, spread, whole
+from reviser.training.distributed import Team, copy_whole, sharing, spread, whole
+from reviser.training.feed import Feed, Work
 from reviser.training.heldout import Bound, Heldout
-from reviser.training.objective import Objective, to_inputs
+from reviser.training.objective import Objective
 from reviser.training.optimizer import build_optimizers, lr_factor, named_state, set_lr
 from reviser.training.progress import Progress, Speed
 from reviser.training.runs import Run, Saved
@@ -35,10 +35,6 @@ from reviser.training.samples import write_samples
 from reviser.training.settings import RunConfig
 from reviser.trajectory.names import parse_order
 from reviser.trajectory.rng import Random
-
-
-class DivergenceError(ReviserError):
-    """The loss is no number any more."""
 
 
 class Trainer:
@@ -100,14 +96,13 @@ class Trainer:
 
     def _train(self, steps: int | None) -> Bound | None:
         train, last = self.settings.train, min(self.settings.train.steps, self.step + (steps or 1 << 60))
-        stream = self._stream()
+        feed = self.feed()
         bound = None
         progress = Progress(self.settings, self.step, self.team.is_first, self.run)
         with self._listening(), progress:
             try:
-                batches = iter(stream)
-                while self.step < last:
-                    self._step(list(islice(batches, train.accumulate)), progress)
+                for work in feed if self.step < last else ():
+                    self.advance(work, progress)
                     is_last = self.step == last
                     if self.step % train.eval_every == 0 or is_last:
                         bound = self._measure(progress)
@@ -120,41 +115,42 @@ class Trainer:
                         self.save()
                     if is_stopping:
                         self.stop_signal = self.stop_signal or signal.SIGTERM
+                    if is_stopping or is_last:
                         break
             finally:
-                stream.close()
+                feed.close()
         return bound
 
-    def _stream(self) -> Batches:
+    def feed(self) -> Feed:
+        """The work of the steps to come."""
         data, train, team = self.settings.data, self.settings.train, self.team
-        return Batches(
+        stream = Batches(
             self.slots, self.packer, train.rows // train.accumulate, train.seed, data.workers, self.position,
             team.rank, team.world,
         )  # fmt: skip
+        return Feed(stream, self.settings, team.device)
 
-    def _step(self, batches: list[Batch], progress: Progress) -> None:
+    def advance(self, work: Work, progress: Progress) -> None:
+        """Make one step."""
         settings, team = self.settings, self.team
         self.module.train()
         torch.manual_seed(Random.of(settings.train.seed, self.step, team.rank).state >> 1)
         set_lr(self.optimizers, lr_factor(self.step, settings.train.steps, settings.optimizer), settings.optimizer)
-        inputs = [
-            to_inputs(batch.rows, settings.model.context, team.device, settings.train.masked) for batch in batches
-        ]
-        count = team.sum(float(sum(each.num_labels for each in inputs)))
+        count = team.sum(float(sum(each.num_labels for each in work.inputs)))
         total: Tensor = torch.zeros((), device=team.device)
-        for each in inputs:
-            with torch.autocast(team.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-                nats = self.module(each)
-            # DDP and FSDP average gradients over processes; the sum over all labels is wanted.
-            (nats * (team.world / count)).backward()
+        for number, inputs in enumerate(work.inputs, 1):
+            with sharing(self.module, is_last=number == len(work.inputs)):
+                with torch.autocast(team.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+                    nats = self.module(inputs.to(team.device))
+                # DDP and FSDP average gradients over processes; the sum over all labels is wanted.
+                (nats * (team.world / count)).backward()
             total += nats.detach()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.optimizer.clip)
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        self.step, self.position, self._last = self.step + 1, batches[-1].after, (total, count, norm)
-        speed = Speed.of(batches, [each.num_labels for each in inputs], team.world)
-        progress.advance(speed)
+        self.step, self.position, self._last = self.step + 1, work.batches[-1].after, (total, count, norm)
+        progress.advance(Speed.of(work, team.world))
         if self.step % settings.train.log_every == 0 or self.step in (1, settings.train.steps):
             self._log(progress)
 

@@ -21,8 +21,8 @@ MAX_CHUNK = 8192
 
 @dataclass(frozen=True)
 class Inputs:
-    """A batch on its device. `chosen` are the flat places that carry labels, filled up with place 0 to a
-    multiple of the chunk, and `labels` and `valid` belong to them alone: the head skips all other places."""
+    """A batch as tensors. `chosen` are the flat places that carry labels, filled up with place 0 to a multiple of
+    the chunk, and `labels` and `valid` belong to them alone: the head skips all other places."""
 
     actions: Tensor
     canvas: CanvasInput
@@ -32,35 +32,50 @@ class Inputs:
     valid: Tensor | None
     num_labels: int
 
+    def to(self, device: torch.device) -> Inputs:
+        """On a device, as the model wants them; copies out of pinned memory do not wait for it."""
 
-def to_inputs(rows: Packed, context: int, device: torch.device, masked: bool = True) -> Inputs:
-    """Rows as tensors on a device; copies do not wait for it."""
+        def send(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=True).long()
+
+        def send_some(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else send(tensor)
+
+        layout = Layout(
+            send(self.layout.positions),
+            self.layout.segments.to(device, non_blocking=True),
+            self.layout.starts.to(device, non_blocking=True),
+            self.layout.longest,
+        )
+        canvas = CanvasInput(send_some(self.canvas.windows), send_some(self.canvas.rows))
+        return Inputs(
+            send(self.actions), canvas, layout, send(self.chosen), send(self.labels), send_some(self.valid),
+            self.num_labels,
+        )  # fmt: skip
+
+
+def host_inputs(rows: Packed, context: int, masked: bool = True, pinned: bool = False) -> Inputs:
+    """Rows as tensors on the host, as small as they come; `pinned` for a GPU to fetch."""
     chosen = np.flatnonzero(rows.labels.reshape(-1) >= 0)
     missing = -len(chosen) % chunk_of(rows.labels.size)
-    labels = np.concatenate([rows.labels.reshape(-1)[chosen], np.full(missing, -1, np.int32)])
-    valid = np.concatenate([rows.valid.reshape(-1)[chosen], np.full(missing, -1, np.int64)])
-    places = np.concatenate([chosen, np.zeros(missing, np.int64)])
 
-    def send(array: np.ndarray | None, dtype: torch.dtype) -> Tensor | None:
-        if array is None:
-            return None
+    def wrap(array: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(array))
-        if device.type == "cuda":
-            tensor = tensor.pin_memory()
-        return tensor.to(device, non_blocking=True).to(dtype)
+        return tensor.pin_memory() if pinned else tensor
 
-    def must(array: np.ndarray, dtype: torch.dtype = torch.int64) -> Tensor:
-        tensor = send(array, dtype)
-        assert tensor is not None
-        return tensor
+    def pick(array: np.ndarray) -> Tensor:
+        return wrap(np.concatenate([array.reshape(-1)[chosen], np.full(missing, -1, array.dtype)]))
 
-    layout = Layout(
-        must(rows.positions), must(rows.segments, torch.int32), must(_starts(rows, context), torch.int32), context
-    )
-    canvas = CanvasInput(send(rows.windows, torch.int64), send(rows.canvases, torch.int64))
-    return Inputs(
-        must(rows.actions), canvas, layout, must(places), must(labels), must(valid) if masked else None, len(chosen)
-    )
+    layout = Layout(wrap(rows.positions), wrap(rows.segments), wrap(_starts(rows, context)), context)
+    canvas = CanvasInput(*(None if each is None else wrap(each) for each in (rows.windows, rows.canvases)))
+    places = wrap(np.concatenate([chosen, np.zeros(missing, np.int64)]))
+    valid = pick(rows.valid) if masked else None
+    return Inputs(wrap(rows.actions), canvas, layout, places, pick(rows.labels), valid, len(chosen))
+
+
+def to_inputs(rows: Packed, context: int, device: torch.device, masked: bool = True) -> Inputs:
+    """Rows as tensors on a device."""
+    return host_inputs(rows, context, masked, pinned=device.type == "cuda").to(device)
 
 
 def chunk_of(num_places: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -14,8 +13,8 @@ from rich import progress as bars
 from rich.console import Console
 
 from reviser.config import ModelConfig
-from reviser.data.batches import Batch
 from reviser.model.size import num_multiplied
+from reviser.training.feed import Work
 from reviser.training.runs import Run
 from reviser.training.settings import RunConfig
 
@@ -35,14 +34,14 @@ class Speed:
     waited_s: float
 
     @classmethod
-    def of(cls, batches: Sequence[Batch], labels: Sequence[int], world: int) -> Speed:
-        rows = [batch.rows for batch in batches]
+    def of(cls, work: Work, world: int) -> Speed:
+        rows = [batch.rows for batch in work.batches]
         actions = sum(int(each.num_actions.sum()) for each in rows)
         # Twice the mean position is the mean length of the example a position lies in.
         spans = sum(2.0 * float(each.positions.sum()) for each in rows)
         positions = sum(each.actions.size for each in rows)
-        waited = sum(batch.waited_s for batch in batches)
-        return cls(actions * world, positions * world, sum(labels) * world, spans * world, waited)
+        labels = sum(each.num_labels for each in work.inputs)
+        return cls(actions * world, positions * world, labels * world, spans * world, work.waited_s)
 
 
 def step_flops(config: ModelConfig, speed: Speed) -> float:

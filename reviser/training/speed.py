@@ -49,18 +49,15 @@ def measure_recipe(settings: RunConfig, steps: int, warmup: int, device: str) ->
     num_text = settings.model.num_text
     slots = Slots(RandomDocuments(num_text), settings.data.jobs, np.zeros(num_text, np.uint8))
     trainer = Trainer(settings, slots, team)
-    stream, speeds = trainer._stream(), []
-    batches, progress = iter(stream), Progress(settings, 0, False, None)
+    feed, progress, speeds = trainer.feed(), Progress(settings, 0, False, None), []
     with progress:
-        for number in range(warmup + steps):
+        for number, work in enumerate(islice(feed, warmup + steps)):
             if number == warmup:
                 began = _now(team)
-            part = list(islice(batches, settings.train.accumulate))
-            trainer._step(part, progress)
-            labels = [int((batch.rows.labels >= 0).sum()) for batch in part]
-            speeds.append(Speed.of(part, labels, 1))
+            trainer.advance(work, progress)
+            speeds.append(Speed.of(work, 1))
     elapsed = _now(team) - began
-    stream.close()
+    feed.close()
     timed = speeds[warmup:]
     flops = sum(step_flops(settings.model, speed) for speed in timed)
     nominal = sum(
@@ -168,14 +165,13 @@ def profile_recipe(settings: RunConfig, device: str, rows: int = 25) -> str:
     num_text = settings.model.num_text
     slots = Slots(RandomDocuments(num_text), settings.data.jobs, np.zeros(num_text, np.uint8))
     trainer = Trainer(settings, slots, team)
-    stream, progress = trainer._stream(), Progress(settings, 0, False, None)
-    batches = iter(stream)
+    feed, progress = trainer.feed(), Progress(settings, 0, False, None)
     with progress:
-        for _ in range(4):
-            trainer._step([next(batches)], progress)
+        for work in islice(feed, 4):
+            trainer.advance(work, progress)
         with torch.profiler.profile() as profiler:
-            trainer._step([next(batches)], progress)
+            trainer.advance(next(iter(feed)), progress)
             _now(team)
-    stream.close()
+    feed.close()
     order = "self_cuda_time_total" if team.device.type == "cuda" else "self_cpu_time_total"
     return str(profiler.key_averages().table(sort_by=order, row_limit=rows, max_name_column_width=70))

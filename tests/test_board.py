@@ -1,0 +1,191 @@
+"""The board: every row is canvas.py's canvas after every action, and rows are nobody else's business."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from laws import ALPHABET, states
+
+from reviser.actions import INSERT_MOVE, OPERATORS, Alphabet
+from reviser.canvas import Canvas, Rules, apply, valid_mask
+from reviser.decoding.board import Board
+from reviser.decoding.sampling import repeated_tokens
+
+ALL = frozenset(OPERATORS)
+STOP_ONLY = 1 << 3
+OPERATOR_SETS = st.sampled_from([INSERT_MOVE, ALL]) | st.frozensets(st.sampled_from(OPERATORS))
+
+
+class Twins:
+    """Rows on a board beside the canvases they should be."""
+
+    def __init__(self, board: Board, rows: list[tuple[Canvas, Rules, int]]) -> None:
+        self.board, self.canvases = board, [canvas for canvas, _, _ in rows]
+        self.rules, self.left = [rules for _, rules, _ in rows], [left for _, _, left in rows]
+        board.load(range(len(rows)), self.canvases, self.rules, self.left)
+
+    def masks(self) -> list[int]:
+        states = zip(self.canvases, self.rules, self.left, strict=True)
+        return [valid_mask(*state) or STOP_ONLY for state in states]
+
+    def step(self, chance: random.Random) -> None:
+        """One valid action in every row, chosen among kinds of actions; any at all where a row is idle."""
+        actions = []
+        for row, mask in enumerate(self.masks()):
+            offset = chance.choice([j for j in range(35) if mask >> j & 1])
+            is_idle = self.canvases[row].is_stopped or self.left[row] == 0
+            action = chance.randrange(5) if offset == 34 else ALPHABET.num_text + offset
+            actions.append(chance.randrange(ALPHABET.size) if is_idle else action)
+            if not is_idle:
+                self.canvases[row] = apply(self.canvases[row], action, self.rules[row], self.left[row])
+                self.left[row] = 0 if action == ALPHABET.stop else self.left[row] - 1
+        self.board.apply(torch.tensor(actions))
+
+    def check(self) -> None:
+        board, none = self.board, ALPHABET.none
+        assert board.canvases(range(len(self.canvases))) == self.canvases
+        assert board.valid().tolist() == self.masks()
+        assert board.left.tolist() == self.left
+        for width in (1, 4):
+            assert board.windows(width).tolist() == [list(c.window(width, none)) for c in self.canvases]
+        for canvas, row in zip(self.canvases, board.rows().tolist(), strict=True):
+            shown = [*canvas.tokens[: canvas.cursor], none, *canvas.tokens[canvas.cursor :]]
+            assert row == shown + [-1] * (board.max_length + 1 - len(shown))
+        for size in (1, 2, 3):
+            for canvas, row in zip(self.canvases, board.repeated(size).tolist(), strict=True):
+                assert set(row) - {ALPHABET.pad} == repeated_tokens(canvas, size)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[Board, list[tuple[Canvas, Rules, int]]]:
+    operators = draw(OPERATOR_SETS)
+    rows = draw(st.lists(st.tuples(states(operators), st.integers(1, 40)), min_size=1, max_size=5))
+    room = max(rules.max_length for (_, rules), _ in rows) + draw(st.integers(0, 3))
+    return Board(ALPHABET, operators, len(rows), room), [(*state, left) for state, left in rows]
+
+
+@given(batches(), st.integers(0, 1 << 30))
+@settings(max_examples=60)
+def test_every_row_is_the_canvas_of_the_executor_after_every_action(
+    batch: tuple[Board, list[tuple[Canvas, Rules, int]]], number: int
+) -> None:
+    twins, chance = Twins(*batch), random.Random(number)
+    twins.check()
+    for _ in range(25):
+        twins.step(chance)
+        twins.check()
+
+
+@pytest.mark.parametrize("operators", [INSERT_MOVE, ALL])
+def test_long_canvases_take_thousands_of_actions(operators: frozenset[str]) -> None:
+    chance = random.Random(5)
+    rows = []
+    for row in range(8):
+        prefix, suffix, size = chance.randrange(9), chance.randrange(9), chance.randrange(20, 1000)
+        rules = Rules(ALPHABET, operators, prefix, suffix, max_length=1000 + 10 * row)
+        tokens = tuple(chance.choices(range(39), k=size))
+        rows.append((Canvas(tokens, chance.randint(prefix, size - suffix)), rules, 1 << 30))
+    twins = Twins(Board(ALPHABET, operators, 8, 1100), rows)
+    for step in range(400):
+        twins.step(chance)
+        for row, (canvas, rules, _) in enumerate(rows):
+            if twins.canvases[row].is_stopped:
+                twins.board.load([row], [canvas], [rules], [1 << 30])
+                twins.canvases[row], twins.left[row] = canvas, 1 << 30
+        if step % 20 == 0:
+            twins.check()
+    twins.check()
+
+
+def test_an_idle_row_may_only_stop_and_never_changes() -> None:
+    board = Board(ALPHABET, ALL, num_rows=3, max_length=9)
+    rules = Rules(ALPHABET, ALL, max_length=9)
+    board.load([1, 2], [Canvas((1, 2), 1), Canvas((3,), 1)], [rules, rules], [5, 1])
+    board.apply(torch.tensor([7, ALPHABET.stop, 8]))
+    before = board.canvases([0, 1, 2])
+    assert before == [Canvas(), Canvas((1, 2), 1, is_stopped=True), Canvas((3, 8), 2)]
+    assert board.left.tolist() == [0, 0, 0]
+    for action in range(ALPHABET.size):
+        assert board.valid().tolist() == [STOP_ONLY] * 3
+        board.apply(torch.full((3,), action))
+    assert board.canvases([0, 1, 2]) == before
+
+
+def test_a_row_grows_from_what_was_loaded() -> None:
+    board = Board(ALPHABET, {"move", "delete"}, num_rows=1, max_length=9)
+    board.load([0], [Canvas((1, 2, 3), 3)], [Rules(ALPHABET, frozenset({"move", "delete"}), max_length=9)], [9])
+    seen = []
+    for action in (4, 5, ALPHABET.delete, ALPHABET.delete, ALPHABET.delete):
+        board.apply(torch.tensor([action]))
+        seen.append(int(board.grown))
+    assert seen == [1, 2, 1, 0, -1]
+
+
+@given(st.sampled_from([INSERT_MOVE, ALL]), st.integers(0, 1 << 30))
+@settings(max_examples=20)
+def test_invalid_actions_spoil_their_own_row_alone(operators: frozenset[str], number: int) -> None:
+    chance = random.Random(number)
+    rules = Rules(ALPHABET, operators, max_length=12)
+    canvas = Canvas((1, 2, 3, 4), 2)
+    wild, calm = Board(ALPHABET, operators, 3, 12), Board(ALPHABET, operators, 3, 12)
+    for board in (wild, calm):
+        board.load([0, 1, 2], [canvas] * 3, [rules] * 3, [1 << 30] * 3)
+    for _ in range(60):
+        actions = []
+        for mask in calm.valid().tolist():
+            offset = chance.choice([j for j in range(35) if mask >> j & 1 and j != 3])
+            actions.append(chance.randrange(39) if offset == 34 else ALPHABET.num_text + offset)
+        calm.apply(torch.tensor(actions))
+        wild.apply(torch.tensor([actions[0], chance.choice([7, *range(40, ALPHABET.size)]), actions[2]]))
+        assert wild.canvases([0, 2]) == calm.canvases([0, 2])
+        wild.valid(), wild.windows(3), wild.rows(), wild.repeated(2)
+    wild.load([1], [canvas], [rules], [3])
+    assert wild.canvas(1) == canvas
+    assert wild.windows(6)[1].tolist() == list(canvas.window(6, ALPHABET.none))
+    assert int(wild.valid()[1]) == valid_mask(canvas, rules, 3)
+
+
+def test_nothing_moves_in_memory_and_a_step_is_one_graph() -> None:
+    """What a CUDA graph needs; dynamo refuses a whole graph where a value would go to the host."""
+
+    def step(board: Board, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        board.apply(actions)
+        return board.valid(), board.windows(2), board.repeated(2)
+
+    compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
+    rules = Rules(ALPHABET, ALL, prefix=1, max_length=12)
+    boards = [Board(ALPHABET, ALL, 2, 12) for _ in range(2)]
+    for board in boards:
+        board.load([0, 1], [Canvas((1, 2, 3, 4), 3), Canvas((5, 6), 2)], [rules] * 2, [99] * 2)
+    names = [name for name, value in vars(boards[1]).items() if isinstance(value, torch.Tensor)]
+    before = [getattr(boards[1], name).data_ptr() for name in names]
+    for actions in ([ALPHABET.cut(2), 7], [ALPHABET.paste, ALPHABET.swap], [ALPHABET.replace] * 2, [8, 9]):
+        expected, got = step(boards[0], torch.tensor(actions)), compiled(boards[1], torch.tensor(actions))
+        assert [value.tolist() for value in got] == [value.tolist() for value in expected]
+    assert boards[0].canvases([0, 1]) == boards[1].canvases([0, 1])
+    assert [getattr(boards[1], name).data_ptr() for name in names] == before
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    ("canvas", "change", "text"),
+    [
+        (Canvas((1,) * 10), {}, "10 tokens of at most 9 on a board for 9"),
+        (Canvas((1,)), {"max_length": 10}, "1 tokens of at most 10 on a board for 9"),
+        (Canvas((1,)), {"operators": frozenset()}, r"rules for \[\] on a board for \['move'\]"),
+        (Canvas((1,)), {"alphabet": Alphabet(9, 8)}, "rules for .* on a board for .*"),
+        (Canvas((1, 2, 3), 0), {"prefix": 1}, r"cursor 0 in protected text, outside 1\.\.3"),
+        (Canvas((1, 2, 3), 3), {"suffix": 1}, r"cursor 3 in protected text, outside 0\.\.2"),
+    ],
+)
+def test_what_does_not_fit_the_board_is_refused(canvas: Canvas, change: dict[str, object], text: str) -> None:
+    board = Board(ALPHABET, INSERT_MOVE, num_rows=1, max_length=9)
+    rules = replace(Rules(ALPHABET, INSERT_MOVE, max_length=9), **change)
+    with pytest.raises(ValueError, match=f"^{text}$"):
+        board.load([0], [canvas], [rules], [5])
+    assert board.canvas(0) == Canvas()
