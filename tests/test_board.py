@@ -82,22 +82,24 @@ def test_every_row_is_the_canvas_of_the_executor_after_every_action(
 
 
 @pytest.mark.parametrize("operators", [INSERT_MOVE, ALL])
-def test_long_canvases_take_thousands_of_actions(operators: frozenset[str]) -> None:
-    chance = random.Random(5)
-    rows = []
+@pytest.mark.parametrize(("room", "num_steps", "every"), [(12, 200, 1), (1100, 400, 20)])
+def test_small_full_and_long_canvases_take_thousands_of_actions(
+    operators: frozenset[str], room: int, num_steps: int, every: int
+) -> None:
+    chance, rows = random.Random(5), []
     for row in range(8):
-        prefix, suffix, size = chance.randrange(9), chance.randrange(9), chance.randrange(20, 1000)
-        rules = Rules(ALPHABET, operators, prefix, suffix, max_length=1000 + 10 * row)
+        prefix, suffix, size = chance.randrange(3), chance.randrange(3), chance.randrange(4, room - 7)
+        rules = Rules(ALPHABET, operators, prefix, suffix, max_length=room - row)
         tokens = tuple(chance.choices(range(39), k=size))
         rows.append((Canvas(tokens, chance.randint(prefix, size - suffix)), rules, 1 << 30))
-    twins = Twins(Board(ALPHABET, operators, 8, 1100), rows)
-    for step in range(400):
+    twins = Twins(Board(ALPHABET, operators, 8, room), rows)
+    for step in range(num_steps):
         twins.step(chance)
         for row, (canvas, rules, _) in enumerate(rows):
             if twins.canvases[row].is_stopped:
                 twins.board.load([row], [canvas], [rules], [1 << 30])
                 twins.canvases[row], twins.left[row] = canvas, 1 << 30
-        if step % 20 == 0:
+        if step % every == 0:
             twins.check()
     twins.check()
 

@@ -6,6 +6,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from reviser.cli.leaf import add_leaf
+
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
@@ -18,18 +20,17 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_trajectories(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = kinds.add_parser(
+    parser = add_leaf(
+        kinds,
         "trajectories",
-        help="drawing, log q, replay and cursor windows",
+        "drawing, log q, replay and cursor windows",
+        "  reviser bench trajectories\n  reviser bench trajectories --threads 2 --json",
         description="Draw trajectories with log q, replay them with a cursor window of 4+4 tokens and compare "
         "the final canvas with the target; actions per second for each order.",
-        epilog="examples:\n  reviser bench trajectories\n  reviser bench trajectories --threads 2 --json",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--n", type=int, default=145, help="tokens per target (default 145)")
     parser.add_argument("--threads", type=int, default=1, help="threads that draw at once (default 1)")
     parser.add_argument("--seconds", type=float, default=2.0, help="time per order (default 2)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run_trajectories)
 
 
@@ -47,14 +48,14 @@ def run_trajectories(args: argparse.Namespace) -> int:
 
 
 def _add_train(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = kinds.add_parser(
+    parser = add_leaf(
+        kinds,
         "train",
-        help="training steps of a recipe, beside a plain GPT loop of its shape",
+        "training steps of a recipe, beside a plain GPT loop of its shape",
+        "  reviser bench train paper_100m --json\n"
+        "  reviser bench train small --set model.canvas.kind=pool --no-plain",
         description="Time a recipe's training steps on random text, trajectories and packing included, and a plain "
         "compiled GPT loop of the same shape in the same run.",
-        epilog="examples:\n  reviser bench train paper_100m --json\n"
-        "  reviser bench train small --set model.canvas.kind=pool --no-plain",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("recipe", help="which recipe's shape and data")
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change one setting; repeatable")
@@ -64,7 +65,6 @@ def _add_train(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default auto)")
     parser.add_argument("--no-plain", action="store_true", help="leave out the plain GPT loop")
     parser.add_argument("--profile", action="store_true", help="print where a step's time goes instead")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run_train)
 
 

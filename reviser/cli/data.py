@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from reviser.cli.leaf import add_leaf
 from reviser.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -34,30 +35,16 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         adder(kinds)
 
 
-def _leaf(
-    kinds: argparse._SubParsersAction[ArgumentParser], name: str, text: str, description: str, examples: str
-) -> ArgumentParser:
-    parser = kinds.add_parser(
-        name,
-        help=text,
-        description=description,
-        epilog=f"examples:\n{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    return parser
-
-
 def _add_prepare(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = _leaf(
+    parser = add_leaf(
         kinds,
         "prepare",
         "turn text files into a data folder of token ids",
-        "Turn text files into a data folder of token ids, split into train and heldout.\n"
-        "Reads .txt .md .jsonl .json (also .gz .xz .zst), .parquet and .arrow, and folders of them.\n"
-        "Drops exact duplicates. Stopped at any point, the same command goes on where it was.",
         "  reviser data prepare corpus/ data/web --tokenizer gpt2 --workers 8\n"
         "  reviser data prepare part-*.jsonl.xz notes.txt data/mine --tokenizer tokenizers/8k --holdout 1%",
+        description="Turn text files into a data folder of token ids, split into train and heldout.\n"
+        "Reads .txt .md .jsonl .json (also .gz .xz .zst), .parquet and .arrow, and folders of them.\n"
+        "Drops exact duplicates. Stopped at any point, the same command goes on where it was.",
     )
     parser.add_argument("paths", nargs="+", metavar="FILE|FOLDER", help="what to read, in this order")
     parser.add_argument("out", metavar="OUT", help="the data folder to make or go on with")
@@ -71,14 +58,14 @@ def _add_prepare(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_tokenizer(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = _leaf(
+    parser = add_leaf(
         kinds,
         "tokenizer",
         "make a byte-level BPE tokenizer from text files",
-        "Make a byte-level BPE tokenizer from text files, read as `reviser data prepare` reads them.\n"
-        "The same text gives the same tokenizer.",
         "  reviser data tokenizer corpus/ --size 8192 --out tokenizers/8k --limit-bytes 200M\n"
         "  reviser data tokenizer notes.txt --size 512 --out tokenizers/tiny --json",
+        description="Make a byte-level BPE tokenizer from text files, read as `reviser data prepare` reads them.\n"
+        "The same text gives the same tokenizer.",
     )
     parser.add_argument("paths", nargs="+", metavar="FILE|FOLDER", help="text to learn from")
     parser.add_argument("--size", type=int, required=True, help="tokens in the vocabulary, at least 257")
@@ -89,13 +76,13 @@ def _add_tokenizer(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_info(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = _leaf(
+    parser = add_leaf(
         kinds,
         "info",
         "show what a data folder holds, and check it",
-        "Show what a data folder holds: documents, tokens, bytes, settings, what was dropped.\n"
-        "With --verify every file is read and compared with its checksum; exit code 1 where one is damaged.",
         "  reviser data info data/web\n  reviser data info data/web --verify --json",
+        description="Show what a data folder holds: documents, tokens, bytes, settings, what was dropped.\n"
+        "With --verify every file is read and compared with its checksum; exit code 1 where one is damaged.",
     )
     parser.add_argument("folder", metavar="FOLDER", help="a data folder")
     parser.add_argument("--verify", action="store_true", help="read every file and compare checksums")

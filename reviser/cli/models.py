@@ -6,6 +6,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from reviser.cli.leaf import add_leaf
+
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
@@ -13,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = commands.add_parser(
+    parser = add_leaf(
+        commands,
         "import",
-        help="turn one of the author's checkpoints into a model folder",
+        "turn one of the author's checkpoints into a model folder",
+        "  reviser import reviser_100m.pt reviser-100m\n"
+        "  reviser import reviser_300m.pt reviser-300m --tokenizer gpt2/tokenizer.json --json",
         description="Read a .pt file of the published Reviser, find the model's shape from its tensors and "
         "write a model folder. Nothing in the file is executed.",
-        epilog="examples:\n  reviser import reviser_100m.pt reviser-100m\n"
-        "  reviser import reviser_300m.pt reviser-300m --tokenizer gpt2/tokenizer.json --json",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", metavar="FILE", help="the author's .pt file")
     parser.add_argument("out", metavar="OUT", help="the model folder to write; it must not exist yet")
@@ -30,7 +32,6 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         default="gpt2",
         help="name, tokenizer.json or folder (default gpt2; where it is not installed, the folder names it)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run_import)
 
 

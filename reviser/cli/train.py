@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reviser.cli.leaf import add_leaf
 from reviser.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,15 +23,15 @@ if TYPE_CHECKING:
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = commands.add_parser(
+    parser = add_leaf(
+        commands,
         "train",
-        help="train a model by a recipe",
-        description="Train a model by a recipe (debug, small, paper_100m, paper_300m, ar_100m, ar_300m) into a run "
-        "folder. Ctrl-C saves first. Start it with torchrun to use several processes.",
-        epilog="examples:\n  reviser train debug\n"
+        "train a model by a recipe",
+        "  reviser train debug\n"
         "  reviser train small --data data/ --out runs/mine --set optimizer.lr=1e-3 --set train.steps=2000\n"
         "  reviser train --resume runs/mine",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Train a model by a recipe (debug, small, paper_100m, paper_300m, ar_100m, ar_300m) into a run "
+        "folder. Ctrl-C saves first. Start it with torchrun to use several processes.",
     )
     parser.add_argument("recipe", nargs="?", help="which recipe; not needed with --resume")
     parser.add_argument("--data", help="a data folder; without it, debug trains on this package's own source text")
@@ -40,9 +41,6 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument("--steps", type=int, help="stop after this many steps; the schedule stays that of the recipe")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default auto)")
     parser.add_argument("--show", action="store_true", help="print the resolved config as JSON and stop")
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON document with the result and nothing else"
-    )
     parser.set_defaults(run=run_train)
 
 

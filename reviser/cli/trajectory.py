@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reviser.cli.leaf import add_leaf
 from reviser.errors import ConfigError, DataError, ReviserError, TokenizerError
 
 if TYPE_CHECKING:
@@ -29,23 +30,14 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         adder(kinds)
 
 
-def _leaf(kinds: argparse._SubParsersAction[ArgumentParser], name: str, text: str, examples: str) -> ArgumentParser:
-    return kinds.add_parser(
-        name,
-        help=text,
-        description=text[0].upper() + text[1:] + ".",
-        epilog=f"examples:\n{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-
 def _add_make(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = _leaf(
+    parser = add_leaf(
         kinds,
         "make",
         "draw trajectories that write a text, one JSON object a line",
         "  reviser trajectory make 'Mary had a little lamb.' --order random-walk --seed 3\n"
         "  reviser trajectory make notes.txt --order runs:jump=0.05 --prefix 8 --count 4 > notes.trajectories.jsonl",
+        has_json=False,
     )
     parser.add_argument("text", metavar="TEXT|FILE", help="the text, a file that holds it, or - for standard input")
     parser.add_argument("--order", default="runs", help=f"the order policy ({ORDER_HELP}; default runs)")
@@ -63,12 +55,13 @@ def _add_make(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_show(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = _leaf(
+    parser = add_leaf(
         kinds,
         "show",
         "print the canvas after each action, the cursor as a bar",
         "  reviser trajectory make 'Hello there, world.' | reviser trajectory show -\n"
         "  reviser trajectory show notes.trajectories.jsonl --index 2 --no-color",
+        has_json=False,
     )
     parser.add_argument("file", help="a trajectory file, or - for standard input")
     parser.add_argument("--index", type=int, help="only this trajectory, counted from 0")
@@ -79,19 +72,18 @@ def _add_show(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_check(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = _leaf(
+    parser = add_leaf(
         kinds,
         "check",
         "replay each trajectory under its own rules; exit 1 at the first bad action",
         "  reviser trajectory check notes.trajectories.jsonl\n  reviser trajectory check - --json < file.jsonl",
     )
     parser.add_argument("file", help="a trajectory file, or - for standard input")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run_check)
 
 
 def _add_stats(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = _leaf(
+    parser = add_leaf(
         kinds,
         "stats",
         "the paper's table for a trajectory file or, with --order, for an order alone (null statistics)",
@@ -102,7 +94,6 @@ def _add_stats(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument("--n", type=int, default=145, help="tokens per target, with --order (default 145)")
     parser.add_argument("--samples", type=int, default=1000, help="trajectories drawn, with --order (default 1000)")
     parser.add_argument("--seed", type=int, default=0, help="random seed, with --order")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run_stats)
 
 
