@@ -37,7 +37,8 @@ class Twins:
         """One valid action in every row, chosen among kinds of actions; any at all where a row is idle."""
         actions = []
         for row, mask in enumerate(self.masks()):
-            offset = chance.choice([j for j in range(35) if mask >> j & 1])
+            # Inserts more often, or the canvases would never be full.
+            offset = chance.choice([j for j in [*range(35), *[34] * 9] if mask >> j & 1])
             is_idle = self.canvases[row].is_stopped or self.left[row] == 0
             action = chance.randrange(5) if offset == 34 else ALPHABET.num_text + offset
             actions.append(chance.randrange(ALPHABET.size) if is_idle else action)

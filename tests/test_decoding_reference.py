@@ -15,7 +15,8 @@ from tiny import SETTINGS, show
 from reviser.actions import OPERATORS, Alphabet
 from reviser.canvas import Canvas, Rules, apply, is_valid, replay, valid_actions
 from reviser.config import CanvasConfig, ModelConfig
-from reviser.decoding.reference import Sampling, Written, decode
+from reviser.decoding.reference import Written, decode
+from reviser.decoding.sampling import Sampling
 from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
 from reviser.tokenizer import load
@@ -44,8 +45,7 @@ MODELS = {kind: make_model(kind) for kind in KINDS}
 
 
 def write(seed: Seed, number: int = 0, kind: str = "none", max_actions: int = 30, **sampling: Any) -> Written:
-    generator = torch.Generator().manual_seed(number)
-    return decode(MODELS[kind], seed, Sampling(**sampling), max_actions, generator)
+    return decode(MODELS[kind], seed, Sampling(**sampling), max_actions, number)
 
 
 @given(
@@ -170,12 +170,6 @@ def test_a_canvas_that_the_model_cannot_see_is_named() -> None:
 def test_the_last_prompt_that_fits_gets_one_action() -> None:
     seed = Seed.continuation([1] * 38, Rules(ALPHABET, max_length=99))
     assert len(write(seed).actions) == 1
-
-
-@pytest.mark.parametrize("change", [{"temperature": -1.0}, {"top_k": -1}])
-def test_sampling_that_makes_no_sense_is_named(change: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"^temperature=.* and top_k=.* must be 0 or more$"):
-        Sampling(**change)
 
 
 def test_samples_hold_each_prompt_and_what_grew_of_it(tmp_path: Path) -> None:

@@ -1,1 +1,9 @@
-"""From a seed and a model to a trajectory: reference.py is the plain decoder."""
+"""From a seed and a model to a trajectory.
+
+| what | where |
+|---|---|
+| the plain decoder: one sequence, no cache | `reference.decode` |
+| many sequences at once, cached, rows refilled | `engine.Engine` |
+| how an action is chosen | `sampling.Sampling`, `sampling.Chooser` |
+| many canvases as tensors | `board.Board` |
+"""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
-from reviser.decoding.reference import Sampling, decode
+from reviser.decoding.engine import PAPER, Engine, Request
 from reviser.model.transformer import Transformer
 from reviser.tokenizer import Tokenizer
 from reviser.training.settings import RunConfig
@@ -18,17 +16,16 @@ MAX_ACTIONS = 64
 
 def write_samples(model: Transformer, tokenizer: Tokenizer, settings: RunConfig, folder: Path, step: int) -> None:
     """`folder`/step-00000100.txt: what each prompt grows into, with its number of actions."""
-    was_training = model.training
-    model.eval()
+    # A tiny model may have no room for all of a prompt.
+    room = min(settings.model.context // 2, settings.model.max_length)
+    prompts = [tokenizer.encode(prompt)[:room] for prompt in PROMPTS]
+    requests = [
+        Request(Seed.continuation(tokens, settings.rules), MAX_ACTIONS, number)
+        for number, tokens in enumerate(prompts)
+    ]
     parts = []
-    for number, prompt in enumerate(PROMPTS):
-        # A tiny model may have no room for all of a prompt.
-        tokens = tokenizer.encode(prompt)[: min(settings.model.context // 2, settings.model.max_length)]
-        seed = Seed.continuation(tokens, settings.rules)
-        generator = torch.Generator().manual_seed(number)
-        written = decode(model, seed, Sampling(), MAX_ACTIONS, generator)
-        text = tokenizer.decode(written.canvas.tokens)
+    for tokens, written in zip(prompts, Engine(model, PAPER, len(requests)).write(requests), strict=True):
         ending = "stopped" if written.has_stopped else "out of actions"
-        parts.append(f"--- {tokenizer.decode(tokens)!r}, {len(written.actions)} actions, {ending}\n{text}\n")
-    model.train(was_training)
+        title = f"--- {tokenizer.decode(tokens)!r}, {len(written.actions)} actions, {ending}"
+        parts.append(f"{title}\n{tokenizer.decode(written.canvas.tokens)}\n")
     (folder / f"step-{step:08d}.txt").write_text("\n".join(parts), encoding="utf8")

@@ -1,0 +1,188 @@
+"""The batched decoder: many seeds at once, keys and values cached, rows refilled as sequences stop.
+
+Each row of a `Board` holds one sequence. A step chooses an action for every row from the hidden state behind its
+history, executes it, and feeds it to the model; a row that has finished takes the next request, whose seed is read
+in one forward pass. What is chosen depends on the row's own scores and on (seed, step) alone, so a result does not
+depend on its neighbours, and equals what reference.py writes.
+
+>>> from reviser.config import ModelConfig; from reviser.canvas import Rules
+>>> config = ModelConfig(num_text=257, pad=256, num_layers=1, width=32, num_heads=2, ff_width=32, context=40)
+>>> seed = Seed.continuation([104, 105], Rules(config.alphabet, max_length=20))
+>>> [written] = Engine(Transformer(config), GREEDY).write([Request(seed, max_actions=3)])
+>>> len(written.actions) <= 3
+True
+
+Shape letters: B rows, d width.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from reviser.decoding.board import Board
+from reviser.decoding.reference import Written, check_room, seeded, show
+from reviser.decoding.sampling import GREEDY, PAPER, Chooser, Sampling, seed_tensor, uniforms
+from reviser.errors import ConfigError
+from reviser.model.cache import Cache
+from reviser.model.conditioning import CanvasInput
+from reviser.model.transformer import Transformer
+from reviser.trajectory.record import Seed
+
+__all__ = ["Engine", "Request", "GREEDY", "PAPER"]
+
+HOST_EVERY = 8
+"""Steps between two looks at which rows have finished, where a look makes the host wait for the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A seed to write from; `number` decides all of its random choices."""
+
+    seed: Seed
+    max_actions: int = 256
+    number: int = 0
+
+
+class Engine:
+    """Decodes requests with one model and one way of sampling, `num_rows` at a time."""
+
+    def __init__(self, model: Transformer, sampling: Sampling = PAPER, num_rows: int = 16) -> None:
+        if num_rows < 1:
+            raise ConfigError(f"num_rows={num_rows} must be at least 1")
+        config = model.config
+        self.model, self.sampling, self.num_rows = model, sampling, num_rows
+        self.device, self.dtype = model.embedding.weight.device, model.embedding.weight.dtype
+        self.chooser = Chooser(sampling, config.alphabet, self.device)
+        self.cache = Cache.empty(config, num_rows, self.device, self.dtype)
+        self.hidden = torch.zeros(num_rows, config.width, device=self.device, dtype=self.dtype)
+        self.chances = torch.zeros(num_rows, config.context + 1, dtype=torch.float64, device=self.device)
+        self.steps = torch.zeros(num_rows, dtype=torch.int64, device=self.device)
+        self.last = torch.full((num_rows,), config.alphabet.start, device=self.device)
+        self.actions = torch.zeros(num_rows, config.context + 1, dtype=torch.int64, device=self.device)
+        self.scores = torch.zeros(num_rows, config.context + 1, device=self.device)
+        self.owners: list[int | None] = [None] * num_rows
+
+    def write(self, requests: Sequence[Request]) -> list[Written]:
+        """What each request grows into, in the order of the requests."""
+        done = dict(self.stream(requests))
+        return [done[index] for index in range(len(requests))]
+
+    @torch.no_grad()
+    def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Written]]:
+        """Index and result of each request as it finishes."""
+        if not requests:
+            return
+        for request in requests:
+            check_room(request.seed, self.model.config, request.max_actions)
+        was_training = self.model.training
+        self.model.eval()
+        board = self._board(requests)
+        waiting = deque(enumerate(requests))
+        self.owners = [None] * self.num_rows
+        look_every = 1 if self.device.type == "cpu" else HOST_EVERY
+        try:
+            self._refill(board, waiting)
+            while any(owner is not None for owner in self.owners):
+                for _ in range(look_every):
+                    self._step(board)
+                yield from self._collect(board)
+                self._refill(board, waiting)
+        finally:
+            self.model.train(was_training)
+
+    def _board(self, requests: Sequence[Request]) -> Board:
+        rules = [request.seed.rules for request in requests]
+        if any(given.operators != rules[0].operators or given.alphabet != rules[0].alphabet for given in rules):
+            raise ConfigError("requests of one call must share their alphabet and operators; split them")
+        longest = max(given.max_length for given in rules)
+        return Board(rules[0].alphabet, rules[0].operators, self.num_rows, longest, self.device)
+
+    def _refill(self, board: Board, waiting: deque[tuple[int, Request]]) -> None:
+        """Give waiting requests to free rows, and read their seeds in one forward pass."""
+        free = [row for row, owner in enumerate(self.owners) if owner is None][: len(waiting)]
+        if not free:
+            return
+        taken = [waiting.popleft() for _ in free]
+        context = self.model.config.context
+        budgets = [min(each.max_actions, context - 1 - len(each.seed.actions)) for _, each in taken]
+        seeds = [each.seed for _, each in taken]
+        board.load(free, [seed.canvas for seed in seeds], [seed.rules for seed in seeds], budgets)
+        places = torch.tensor(free, device=self.device)
+        self._prefill(seeds, places)
+        numbers = seed_tensor([each.number for _, each in taken], self.device)
+        # All of a row's random numbers at once: made step by step they would cost as much as the board.
+        steps = torch.arange(self.chances.shape[1], device=self.device)
+        self.chances.index_copy_(0, places, uniforms(numbers[:, None], steps))
+        self.steps.index_fill_(0, places, 0)
+        self.last.index_fill_(0, places, self.model.config.alphabet.start)
+        for row, (index, _) in zip(free, taken, strict=True):
+            self.owners[row] = index
+
+    def _prefill(self, seeds: Sequence[Seed], places: Tensor) -> None:
+        """Keys, values and last hidden states of seeds, all read at once, into their rows."""
+        histories = [seeded(seed) for seed in seeds]
+        longest = max(len(history) for history, _ in histories)
+        pad = self.model.config.alphabet.pad
+        actions = [[*history, *[pad] * (longest - len(history))] for history, _ in histories]
+        states = [[*canvases, *[canvases[-1]] * (longest - len(canvases))] for _, canvases in histories]
+        counts = torch.tensor([len(history) for history, _ in histories], device=self.device)
+        cache = Cache.empty(self.model.config, len(seeds), self.device, self.dtype, context=longest)
+        canvas = show(states, self.model)
+        hidden = self.model.step(torch.tensor(actions, device=self.device), canvas, cache, counts)
+        for layer, (keys, values) in enumerate(zip(cache.keys, cache.values, strict=True)):
+            self.cache.keys[layer][places, :, :longest] = keys[:, :, :longest]
+            self.cache.values[layer][places, :, :longest] = values[:, :, :longest]
+        self.cache.lengths.index_copy_(0, places, counts)
+        final = hidden.gather(1, (counts - 1)[:, None, None].expand(-1, 1, hidden.shape[-1]))[:, 0]
+        self.hidden.index_copy_(0, places, final.to(self.dtype))
+
+    def _step(self, board: Board) -> None:
+        """One action in every row; nothing here makes the host wait."""
+        sampling = self.sampling
+        actions, scores = self.chooser.choose(
+            self.model.logits(self.hidden).float(),
+            board.valid(),
+            self.chances.gather(1, self.steps[:, None])[:, 0],
+            last=self.last,
+            grown=board.grown if sampling.min_tokens else None,
+            banned=board.repeated(sampling.no_repeat) if sampling.no_repeat else None,
+        )
+        is_busy = board.left > 0
+        # Idle rows write to the last column, which nobody reads.
+        column = torch.where(is_busy, self.steps, self.actions.shape[1] - 1)[:, None]
+        self.actions.scatter_(1, column, actions[:, None])
+        self.scores.scatter_(1, column, scores[:, None])
+        board.apply(actions)
+        self.last.copy_(actions)
+        self.steps.add_(is_busy)
+        goes_on = (board.left > 0).long()
+        hidden = self.model.step(actions[:, None], self._shown(board), self.cache, goes_on)
+        self.hidden.copy_(hidden[:, 0])
+
+    def _shown(self, board: Board) -> CanvasInput:
+        canvas = self.model.config.canvas
+        if canvas.has_windows:
+            return CanvasInput(windows=board.windows(canvas.window)[:, None])
+        return CanvasInput(rows=board.rows()[:, None]) if canvas.has_rows else CanvasInput()
+
+    def _collect(self, board: Board) -> Iterator[tuple[int, Written]]:
+        """The results of rows that have finished, which are free from then on."""
+        left = board.left.tolist()
+        rows = [row for row, owner in enumerate(self.owners) if owner is not None and left[row] == 0]
+        if not rows:
+            return
+        places = torch.tensor(rows, device=self.device)
+        counts = self.steps.index_select(0, places).tolist()
+        actions = self.actions.index_select(0, places).tolist()
+        scores = self.scores.index_select(0, places).tolist()
+        for number, (row, canvas) in enumerate(zip(rows, board.canvases(rows), strict=True)):
+            index, count = self.owners[row], counts[number]
+            self.owners[row] = None
+            assert index is not None
+            chosen = tuple(actions[number][:count])
+            yield index, Written(chosen, tuple(scores[number][:count]), canvas, canvas.is_stopped)
