@@ -140,7 +140,7 @@ def test_stretches_begin_and_end_with_sentences_when_they_can(
 ) -> None:
     slots, is_end = corpus
     for begin, prefix, target, suffix, size in stretches(slots, slots.examples(np.arange(len(slots)), seed, 0)):
-        if begin and not is_end[begin - 1] and size - begin >= NEAR + 2:
+        if begin and not is_end[begin - 1] and size - begin >= slots.jobs.longest + NEAR:
             assert not is_end[begin : begin + NEAR].any()
         first, end = begin + prefix, begin + prefix + target
         if suffix or end == size or is_end[end - 1]:

@@ -214,7 +214,8 @@ def _snap(tokens: Array, offsets: Array, stretch: Array, lengths: Array, is_end:
     for i in range(len(cuts)):
         first, size = offsets[i], stretch[i, 1]
         skip = 0
-        for k in range(min(cuts[i, 0], size - 2)):
+        # No more than leaves room for all that was drawn.
+        for k in range(min(cuts[i, 0], size - cuts[i, 1] - cuts[i, 2] - cuts[i, 3])):
             if is_end[tokens[first + k]]:
                 skip = k + 1
                 break
