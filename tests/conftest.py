@@ -1,5 +1,6 @@
 """Hypothesis without a deadline: the first call of a kernel compiles it."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -8,7 +9,8 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 settings.register_profile("reviser", deadline=None)
-settings.load_profile("reviser")
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "reviser")
 
 
 @pytest.fixture(scope="session")

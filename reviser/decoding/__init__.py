@@ -4,6 +4,7 @@
 |---|---|
 | the plain decoder: one sequence, no cache | `reference.decode` |
 | many sequences at once, cached, rows refilled | `engine.Engine` |
+| texts in, texts out: generate, infill, edit, stream | `writer.Writer` |
 | how an action is chosen | `sampling.Sampling`, `sampling.Chooser` |
 | many canvases as tensors | `board.Board` |
 """

@@ -17,13 +17,16 @@ Shape letters: B rows, d width.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from reviser.canvas import Canvas
 from reviser.decoding.board import Board
 from reviser.decoding.reference import Written, check_room, seeded, show
 from reviser.decoding.sampling import GREEDY, PAPER, Chooser, Sampling, seed_tensor, uniforms
@@ -33,7 +36,7 @@ from reviser.model.conditioning import CanvasInput
 from reviser.model.transformer import Transformer
 from reviser.trajectory.record import Seed
 
-__all__ = ["Engine", "Request", "GREEDY", "PAPER"]
+__all__ = ["Engine", "Request", "Event", "GREEDY", "PAPER"]
 
 HOST_EVERY = 8
 """Steps between two looks at which rows have finished, where a look makes the host wait for the device."""
@@ -46,6 +49,17 @@ class Request:
     seed: Seed
     max_actions: int = 256
     number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One action as it was chosen: its log-probability, the most probable valid actions, the canvas after it."""
+
+    step: int
+    action: int
+    log_probability: float
+    alternatives: tuple[tuple[int, float], ...]
+    canvas: Canvas
 
 
 class Engine:
@@ -79,19 +93,25 @@ class Engine:
             return
         for request in requests:
             check_room(request.seed, self.model.config, request.max_actions)
-        was_training = self.model.training
-        self.model.eval()
         board = self._board(requests)
         waiting = deque(enumerate(requests))
-        self.owners = [None] * self.num_rows
         look_every = 1 if self.device.type == "cpu" else HOST_EVERY
-        try:
+        with self._evaluating():
             self._refill(board, waiting)
             while any(owner is not None for owner in self.owners):
                 for _ in range(look_every):
                     self._step(board)
                 yield from self._collect(board)
                 self._refill(board, waiting)
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """All rows free, and the model without dropout until the end."""
+        was_training = self.model.training
+        self.owners = [None] * self.num_rows
+        self.model.eval()
+        try:
+            yield
         finally:
             self.model.train(was_training)
 
@@ -143,26 +163,52 @@ class Engine:
 
     def _step(self, board: Board) -> None:
         """One action in every row; nothing here makes the host wait."""
+        log_p = self.chooser.log_probabilities(self.model.logits(self.hidden).float(), board.valid())
+        actions = self._draw(board, log_p)
+        self._take(board, actions, log_p.gather(1, actions[:, None]))
+
+    def _draw(self, board: Board, log_p: Tensor) -> Tensor:
         sampling = self.sampling
-        actions, scores = self.chooser.choose(
-            self.model.logits(self.hidden).float(),
+        return self.chooser.draw(
+            log_p,
             board.valid(),
             self.chances.gather(1, self.steps[:, None])[:, 0],
             last=self.last,
             grown=board.grown if sampling.min_tokens else None,
             banned=board.repeated(sampling.no_repeat) if sampling.no_repeat else None,
         )
+
+    def _take(self, board: Board, actions: Tensor, scores: Tensor) -> None:
+        """Write actions [B] and scores [B, 1] down, execute them, and read what the model makes of them."""
         is_busy = board.left > 0
         # Idle rows write to the last column, which nobody reads.
         column = torch.where(is_busy, self.steps, self.actions.shape[1] - 1)[:, None]
         self.actions.scatter_(1, column, actions[:, None])
-        self.scores.scatter_(1, column, scores[:, None])
+        self.scores.scatter_(1, column, scores)
         board.apply(actions)
         self.last.copy_(actions)
         self.steps.add_(is_busy)
         goes_on = (board.left > 0).long()
         hidden = self.model.step(actions[:, None], self._shown(board), self.cache, goes_on)
         self.hidden.copy_(hidden[:, 0])
+
+    @torch.no_grad()
+    def events(self, request: Request, num_alternatives: int = 5) -> Iterator[Event]:
+        """Each action of one request as it is chosen, with what else the model considered."""
+        check_room(request.seed, self.model.config, request.max_actions)
+        board, step = self._board([request]), 0
+        with self._evaluating():
+            self._refill(board, deque([(0, request)]))
+            while int(board.left[0]) > 0:
+                log_p = self.chooser.log_probabilities(self.model.logits(self.hidden).float(), board.valid())
+                actions = self._draw(board, log_p)
+                scores = log_p.gather(1, actions[:, None])
+                best = log_p[0].topk(min(num_alternatives, log_p.shape[1]))
+                ranked = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+                considered = tuple((action, score) for action, score in ranked if score > -math.inf)
+                self._take(board, actions, scores)
+                yield Event(step, int(actions[0]), float(scores[0, 0]), considered, board.canvas(0))
+                step += 1
 
     def _shown(self, board: Board) -> CanvasInput:
         canvas = self.model.config.canvas

@@ -1,0 +1,158 @@
+"""Texts in, texts out: a model with its tokenizer, and the three jobs.
+
+    generate   continue prompts; an empty one writes from nothing
+    infill     write between a prefix and a suffix, any length
+    edit       change a text that stands on the canvas already
+
+`stream` gives the same as events, one an action: for viewers and servers. The same seed gives the same text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from reviser.canvas import Rules
+from reviser.decoding.engine import Engine, Event, Request
+from reviser.decoding.reference import Written
+from reviser.decoding.sampling import PAPER, Sampling
+from reviser.errors import ConfigError
+from reviser.model.checkpoint import check_tokenizer, from_pretrained, tokenizer_of
+from reviser.model.transformer import Transformer
+from reviser.tokenizer import Tokenizer
+from reviser.trajectory.record import Seed, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What came of one job."""
+
+    text: str
+    """The whole canvas."""
+    new: str
+    """What stands between the protected texts: the continuation, or what fills the gap."""
+    log_probability: float
+    """Of all actions, under the model itself."""
+    has_stopped: bool
+    """Whether the model ended it, not the budget."""
+    seed: Seed
+    written: Written
+
+    @property
+    def num_actions(self) -> int:
+        return len(self.written.actions)
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """As a trajectory that replays; STOP is added where the budget ended it."""
+        stop = () if self.has_stopped else (self.seed.rules.alphabet.stop,)
+        actions = self.written.actions + stop
+        return Trajectory(self.seed, actions, (True,) * len(actions))
+
+
+class Writer:
+    """A model and its tokenizer, ready for jobs."""
+
+    def __init__(self, model: Transformer, tokenizer: Tokenizer, num_rows: int = 16) -> None:
+        check_tokenizer(model.config, tokenizer)
+        self.model, self.tokenizer, self.num_rows = model, tokenizer, num_rows
+
+    @classmethod
+    def from_pretrained(cls, spec: str | os.PathLike[str], device: str = "cpu", num_rows: int = 16) -> Writer:
+        """The model folder at a path, or the hub's model of that name."""
+        return cls(from_pretrained(spec, device=device), tokenizer_of(spec), num_rows)
+
+    def generate(
+        self,
+        prompts: str | Sequence[str],
+        *,
+        n: int = 1,
+        best_of: int = 1,
+        max_actions: int = 256,
+        max_tokens: int | None = None,
+        seed: int = 0,
+        sampling: Sampling = PAPER,
+    ) -> list[Text]:
+        """`n` continuations of each prompt, in the order of the prompts."""
+        texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        seeds = [self.continuation(text, max_tokens) for text in texts]
+        return self._write(seeds, n, best_of, max_actions, seed, sampling)
+
+    def infill(
+        self,
+        prefix: str,
+        suffix: str,
+        *,
+        n: int = 1,
+        best_of: int = 1,
+        max_actions: int = 256,
+        max_tokens: int | None = None,
+        seed: int = 0,
+        sampling: Sampling = PAPER,
+    ) -> list[Text]:
+        """`n` ways to fill the gap between two texts."""
+        before, after = self.tokenizer.encode(prefix), self.tokenizer.encode(suffix)
+        rules = self._rules(len(before) + len(after), max_tokens)
+        return self._write([Seed.infill(before, after, rules)], n, best_of, max_actions, seed, sampling)
+
+    def edit(
+        self,
+        text: str,
+        *,
+        n: int = 1,
+        best_of: int = 1,
+        max_actions: int = 256,
+        seed: int = 0,
+        sampling: Sampling = PAPER,
+    ) -> list[Text]:
+        """`n` revisions of a text; what the model may do to it are its operators."""
+        tokens = self.tokenizer.encode(text)
+        return self._write([Seed.edit(tokens, self._rules(len(tokens)))], n, best_of, max_actions, seed, sampling)
+
+    def stream(
+        self, start: Seed | str, *, max_actions: int = 256, seed: int = 0, sampling: Sampling = PAPER
+    ) -> Iterator[Event]:
+        """Every action as it is chosen; `start` is a prompt or any seed."""
+        begun = self.continuation(start) if isinstance(start, str) else start
+        return Engine(self.model, sampling, 1).events(Request(begun, max_actions, seed))
+
+    def continuation(self, prompt: str, max_tokens: int | None = None) -> Seed:
+        """The seed that continues a prompt."""
+        tokens = self.tokenizer.encode(prompt)
+        return Seed.continuation(tokens, self._rules(len(tokens), max_tokens))
+
+    def _rules(self, given: int, max_tokens: int | None = None) -> Rules:
+        config = self.model.config
+        if max_tokens is not None and max_tokens < 1:
+            raise ConfigError(f"max_tokens={max_tokens} must be at least 1")
+        longest = config.max_length if max_tokens is None else min(given + max_tokens, config.max_length)
+        return Rules(config.alphabet, frozenset(config.operators), max_length=longest)
+
+    def _write(
+        self, seeds: Sequence[Seed], n: int, best_of: int, max_actions: int, seed: int, sampling: Sampling
+    ) -> list[Text]:
+        if n < 1 or best_of < 1:
+            raise ConfigError(f"n={n} and best_of={best_of} must be at least 1")
+        requests = [Request(each, max_actions, seed + number) for each in seeds for number in range(n * best_of)]
+        written = Engine(self.model, sampling, min(self.num_rows, len(requests))).write(requests)
+        texts = [self._read(request.seed, each) for request, each in zip(requests, written, strict=True)]
+        groups = [texts[start : start + best_of] for start in range(0, len(texts), best_of)]
+        return [max(group, key=_score) for group in groups]
+
+    def _read(self, seed: Seed, written: Written) -> Text:
+        tokens, rules = written.canvas.tokens, seed.rules
+        new = tokens[rules.prefix : len(tokens) - rules.suffix]
+        return Text(
+            self.tokenizer.decode(tokens),
+            self.tokenizer.decode(new),
+            sum(written.log_probabilities),
+            written.has_stopped,
+            seed,
+            written,
+        )
+
+
+def _score(text: Text) -> float:
+    """What best_of compares: the mean log-probability of an action, or longer texts would always lose."""
+    return text.log_probability / max(text.num_actions, 1)

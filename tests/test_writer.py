@@ -1,0 +1,119 @@
+"""Texts in, texts out: the three jobs and the stream, on a tiny model folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from reviser.actions import OPERATORS
+from reviser.config import CanvasConfig, ModelConfig
+from reviser.decoding.reference import decode
+from reviser.decoding.sampling import GREEDY, PAPER, Sampling
+from reviser.decoding.writer import Writer
+from reviser.errors import ConfigError, TokenizerError
+from reviser.model.checkpoint import save_pretrained
+from reviser.model.transformer import Transformer
+from reviser.tokenizer import load
+from reviser.trajectory.record import from_record, to_record
+
+DOCS = Path(__file__).parents[1] / "docs" / "decoding.md"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(1)
+    config = ModelConfig(
+        num_text=257, pad=256, num_layers=1, width=32, num_heads=2, ff_width=32, context=120, max_length=64,
+        operators=OPERATORS, canvas=CanvasConfig(kind="window", slot_width=8),
+    )  # fmt: skip
+    model = Transformer(config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    path = tmp_path_factory.mktemp("models") / "runs" / "debug" / "model"
+    path.parent.mkdir(parents=True)
+    save_pretrained(model, path, load("bytes"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def writer(folder: Path) -> Writer:
+    return Writer.from_pretrained(folder)
+
+
+def test_generate_keeps_the_prompt_and_the_order_of_prompts(writer: Writer) -> None:
+    texts = writer.generate(["abc", "", "xyz"], n=2, max_actions=30, seed=4)
+    assert len(texts) == 6
+    assert [text.text[:3] for text in texts[:2] + texts[4:]] == ["abc", "abc", "xyz", "xyz"]
+    assert all(text.text.endswith(text.new) for text in texts)
+    assert texts[0].written != texts[1].written
+    assert writer.generate("abc", n=2, max_actions=30, seed=4) == texts[:2]
+
+
+def test_infill_keeps_both_sides(writer: Writer) -> None:
+    for text in writer.infill("left ", " right", n=3, max_actions=20):
+        assert text.text == f"left {text.new} right"
+
+
+def test_edit_starts_from_the_text_and_replays(writer: Writer) -> None:
+    [text] = writer.edit("some text", max_actions=12, sampling=Sampling(stop_bias=-5.0))
+    assert text.seed.tokens == tuple(b"some text")
+    again = from_record(to_record(text.trajectory))
+    assert again.final.tokens == text.written.canvas.tokens
+
+
+def test_the_plain_decoder_agrees(writer: Writer) -> None:
+    [text] = writer.generate("abc", max_actions=25, seed=9)
+    plain = decode(writer.model, text.seed, PAPER, 25, 9)
+    assert text.written.actions == plain.actions
+    assert text.log_probability == pytest.approx(sum(plain.log_probabilities), abs=1e-3)
+
+
+def test_the_stream_tells_the_same_story(writer: Writer) -> None:
+    [text] = writer.generate("abc", max_actions=25, seed=9)
+    events = list(writer.stream("abc", max_actions=25, seed=9))
+    assert tuple(event.action for event in events) == text.written.actions
+    assert events[-1].canvas == text.written.canvas
+    for event in events:
+        scores = [score for _, score in event.alternatives]
+        assert scores == sorted(scores, reverse=True)
+        assert max(scores) >= event.log_probability - 1e-6
+    greedy = list(writer.stream("abc", max_actions=5, sampling=GREEDY))
+    assert all(event.action == event.alternatives[0][0] for event in greedy)
+
+
+def test_best_of_keeps_the_most_probable(writer: Writer) -> None:
+    every = writer.generate("abc", n=6, max_actions=15, seed=2)
+    [best] = writer.generate("abc", best_of=6, max_actions=15, seed=2)
+    assert best == max(every, key=lambda text: text.log_probability / text.num_actions)
+
+
+def test_max_tokens_bounds_what_is_written(writer: Writer) -> None:
+    [text] = writer.generate("abc", max_tokens=4, max_actions=60, sampling=Sampling(stop_bias=-50.0))
+    assert len(text.written.canvas.tokens) <= 7
+
+
+def test_limits_are_clear_errors(writer: Writer) -> None:
+    with pytest.raises(ConfigError, match="a prompt of 200 tokens leaves no room in a context of 120 positions"):
+        writer.generate("x" * 200)
+    with pytest.raises(ConfigError, match="a prompt of 80 tokens does not fit a canvas of 64; shorten it"):
+        writer.generate("x" * 80)
+    with pytest.raises(ConfigError, match="n=0 and best_of=1 must be at least 1"):
+        writer.generate("x", n=0)
+    with pytest.raises(ConfigError, match="max_tokens=0 must be at least 1"):
+        writer.generate("x", max_tokens=0)
+    with pytest.raises(ConfigError, match="max_actions=0 must be at least 1"):
+        writer.generate("x", max_actions=0)
+    with pytest.raises(TokenizerError, match="surrogate"):
+        writer.generate("\ud800")
+
+
+def test_the_example_in_the_docs_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [code] = re.findall(r"```python\n(.*?)```", DOCS.read_text("utf8"), re.S)
+    monkeypatch.chdir(folder.parents[2])
+    exec(compile(code, str(DOCS), "exec"), {})
+    assert re.search(r"^  0 .* p=\d\.\d\d cursor \d+$", capsys.readouterr().out, re.M)
