@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from reviser.cli.leaf import add_leaf
+from reviser.errors import ConfigError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -17,6 +18,7 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     kinds = parser.add_subparsers(title="benchmarks", required=True, metavar="WHAT")
     _add_trajectories(kinds)
     _add_train(kinds)
+    _add_decode(kinds)
 
 
 def _add_trajectories(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -95,4 +97,48 @@ def run_train(args: argparse.Namespace) -> int:
             print(f"{name:<6} {key:<22} {value:>16,.4f}")
     if "ratio" in result:
         print(f"ours over plain, positions per second: {result['ratio']:.3f}")
+    return 0
+
+
+def _add_decode(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
+    parser = add_leaf(
+        kinds,
+        "decode",
+        "the engine beside a bare left-to-right step and transformers",
+        "  reviser bench decode\n  reviser bench decode --batch 1,64,256 --device cuda --dtype bfloat16 --json",
+        description="Decode 35-token prompts by 128 actions with random weights of a recipe's shape: the engine, "
+        "bare left-to-right decoding of the same trunk, and a transformers GPT-2 of its shape, in one run.",
+    )
+    parser.add_argument("--recipe", default="paper_100m", help="whose shape (default paper_100m)")
+    parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change one setting; repeatable")
+    parser.add_argument("--vocabulary", type=int, default=50257, help="text tokens (default 50257, GPT-2's)")
+    parser.add_argument("--batch", default="1", help="batch sizes, comma-separated (default 1)")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default cpu)")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of all three")
+    parser.add_argument("--no-transformers", action="store_true", help="leave transformers out")
+    parser.set_defaults(run=run_decode)
+
+
+def run_decode(args: argparse.Namespace) -> int:
+    import torch
+
+    from reviser.actions import Alphabet
+    from reviser.config import override
+    from reviser.decoding.speed import measure
+    from reviser.training.recipes import find_recipe
+    from reviser.training.runs import commit, hardware
+
+    try:
+        batches = [int(each) for each in args.batch.split(",")]
+    except ValueError:
+        raise ConfigError(f"--batch {args.batch} is no list of numbers; write 1,64,256") from None
+    settings = override(find_recipe(args.recipe)(Alphabet(args.vocabulary, args.vocabulary - 1)), args.set)
+    result = measure(settings.model, batches, args.device, getattr(torch, args.dtype), not args.no_transformers)
+    result |= {"recipe": args.recipe, "threads": torch.get_num_threads(), "commit": commit(), "hardware": hardware()}
+    if args.json:
+        print(json.dumps(result))
+        return 0
+    for row in result["batches"]:
+        for name, value in row.items():
+            print(f"{name:<28}{value:>14,.3f}")
     return 0
