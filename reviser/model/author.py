@@ -89,8 +89,10 @@ def read_tensors(file: str | os.PathLike[str]) -> dict[str, Tensor]:
     try:
         found = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
     except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().partition("\n")[0][:120]
-        raise CheckpointError(f"{file} is no checkpoint, or damaged or cut short: {reason}") from error
+        reason = str(error).strip().partition("\n")[0].partition(". ")[0][:120]
+        raise CheckpointError(
+            f"{file} is no checkpoint, or damaged or cut short: {reason}; fetch the file again"
+        ) from error
     state = found.get("model", found) if isinstance(found, dict) else found
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise CheckpointError(f"{file} holds no state dict, neither under 'model' nor as a whole")
