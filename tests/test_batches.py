@@ -457,6 +457,13 @@ def test_an_epoch_gives_every_slot_once(slots: Slots) -> None:
     assert found[2] == 2 * len(source)
 
 
+@pytest.mark.parametrize("position", [Position(0, 0, 10**6), Position(0, 10**6, 0)])
+def test_a_position_behind_the_end_goes_on_with_what_follows(slots: Slots, position: Position) -> None:
+    batch = take(stream(slots, position=position), 1)[0]
+    assert batch.rows.actions.shape == (8, 128)
+    assert (batch.after.epoch, batch.after.block) != (0, 0)
+
+
 def test_a_batch_says_where_the_next_begins(slots: Slots) -> None:
     batch = take(stream(slots), 1)[0]
     assert batch.after == Position(0, 0, 8)

@@ -24,6 +24,17 @@ def test_it_times_transformers_where_it_is_installed(capsys: pytest.CaptureFixtu
     assert "ours_over_transformers" in capsys.readouterr().out
 
 
-def test_a_batch_that_is_no_number_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "decode", "--batch", "many"]) == 2
-    assert "--batch many is no list of numbers; write 1,64,256" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["decode", "--batch", "many"], "--batch many is no list of numbers; write 1,64,256"),
+        (["decode", "--batch", "0"], "--batch 0: a batch has at least one row; write 1,64,256"),
+        (["decode", "--device", "mars"], "no device 'mars'"),
+        (["train", "debug", "--steps", "0"], "--steps 0 and --warmup 5 must be at least 1 and 0"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str], text: str) -> None:
+    assert main(["bench", *words]) == 2
+    error = capsys.readouterr().err
+    assert text in error
+    assert error.count("\n") == 1

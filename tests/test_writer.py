@@ -18,6 +18,7 @@ from reviser.model.checkpoint import save_pretrained
 from reviser.model.transformer import Transformer
 from reviser.tokenizer import load
 from reviser.trajectory.record import from_record, to_record
+from reviser.trajectory.rng import Random
 
 DOCS = Path(__file__).parents[1] / "docs" / "decoding.md"
 
@@ -49,6 +50,9 @@ def test_generate_keeps_the_prompt_and_the_order_of_prompts(writer: Writer) -> N
     assert [text.text[:3] for text in texts[:2] + texts[4:]] == ["abc", "abc", "xyz", "xyz"]
     assert all(text.text.endswith(text.new) for text in texts)
     assert texts[0].written != texts[1].written
+    assert writer.generate([]) == []
+    others = {text.written for text in writer.generate("abc", n=3, max_actions=30, seed=5)}
+    assert not others & {text.written for text in writer.generate("abc", n=3, max_actions=30, seed=4)}
     assert writer.generate("abc", n=2, max_actions=30, seed=4) == texts[:2]
 
 
@@ -66,7 +70,7 @@ def test_edit_starts_from_the_text_and_replays(writer: Writer) -> None:
 
 def test_the_plain_decoder_agrees(writer: Writer) -> None:
     [text] = writer.generate("abc", max_actions=25, seed=9)
-    plain = decode(writer.model, text.seed, PAPER, 25, 9)
+    plain = decode(writer.model, text.seed, PAPER, 25, Random.of(9, 0, 0).state)
     assert text.written.actions == plain.actions
     assert text.log_probability == pytest.approx(sum(plain.log_probabilities), abs=1e-3)
 

@@ -77,6 +77,8 @@ def run_train(args: argparse.Namespace) -> int:
     from reviser.training.runs import commit, hardware
     from reviser.training.speed import measure_plain, measure_recipe, profile_recipe
 
+    if args.steps < 1 or args.warmup < 0:
+        raise ConfigError(f"--steps {args.steps} and --warmup {args.warmup} must be at least 1 and 0")
     settings = override(find_recipe(args.recipe)(Alphabet(args.vocabulary, args.vocabulary - 1)), args.set)
     if args.profile:
         print(profile_recipe(settings, args.device))
@@ -125,6 +127,7 @@ def run_decode(args: argparse.Namespace) -> int:
     from reviser.actions import Alphabet
     from reviser.config import override
     from reviser.decoding.speed import measure
+    from reviser.training.distributed import join_team
     from reviser.training.recipes import find_recipe
     from reviser.training.runs import commit, hardware
 
@@ -132,8 +135,11 @@ def run_decode(args: argparse.Namespace) -> int:
         batches = [int(each) for each in args.batch.split(",")]
     except ValueError:
         raise ConfigError(f"--batch {args.batch} is no list of numbers; write 1,64,256") from None
+    if min(batches) < 1:
+        raise ConfigError(f"--batch {args.batch}: a batch has at least one row; write 1,64,256")
+    device = str(join_team(args.device).device)
     settings = override(find_recipe(args.recipe)(Alphabet(args.vocabulary, args.vocabulary - 1)), args.set)
-    result = measure(settings.model, batches, args.device, getattr(torch, args.dtype), not args.no_transformers)
+    result = measure(settings.model, batches, device, getattr(torch, args.dtype), not args.no_transformers)
     result |= {"recipe": args.recipe, "threads": torch.get_num_threads(), "commit": commit(), "hardware": hardware()}
     if args.json:
         print(json.dumps(result))

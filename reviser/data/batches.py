@@ -61,6 +61,8 @@ class Batches:
         self.slots, self.packer, self.num_rows, self.seed = slots, packer, num_rows, seed
         self.rank, self.world = rank, world
         self.position = position or Position()
+        if self.position.block >= -(-len(slots) // BLOCK):
+            self.position = Position(self.position.epoch + 1)
         self.num_blocks = -(-len(slots) // BLOCK)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="batches")
         self._ahead: deque[tuple[int, int, Future[Packed]]] = deque()
@@ -76,7 +78,8 @@ class Batches:
             pieces, missing = [], self.num_rows
             while missing:
                 packed = self._block(place.epoch, place.block)
-                take = min(missing, len(packed.actions) - place.row)
+                # Changed settings may have left a position behind the end of its block.
+                take = max(min(missing, len(packed.actions) - place.row), 0)
                 pieces.append((packed, place.row, place.row + take))
                 missing -= take
                 place = self._advance(place, take, len(packed.actions))

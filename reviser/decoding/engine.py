@@ -163,20 +163,22 @@ class Engine:
 
     def _step(self, board: Board) -> None:
         """One action in every row; nothing here makes the host wait."""
-        log_p = self.chooser.log_probabilities(self.model.logits(self.hidden).float(), board.valid())
-        actions = self._draw(board, log_p)
+        actions, log_p = self._choose(board)
         self._take(board, actions, log_p.gather(1, actions[:, None]))
 
-    def _draw(self, board: Board, log_p: Tensor) -> Tensor:
-        sampling = self.sampling
-        return self.chooser.draw(
+    def _choose(self, board: Board) -> tuple[Tensor, Tensor]:
+        """Actions [B], and the log-probabilities [B, A] they were drawn from."""
+        sampling, valid = self.sampling, board.valid()
+        log_p = self.chooser.log_probabilities(self.model.logits(self.hidden).float(), valid)
+        actions = self.chooser.draw(
             log_p,
-            board.valid(),
+            valid,
             self.chances.gather(1, self.steps[:, None])[:, 0],
             last=self.last,
             grown=board.grown if sampling.min_tokens else None,
             banned=board.repeated(sampling.no_repeat) if sampling.no_repeat else None,
         )
+        return actions, log_p
 
     def _take(self, board: Board, actions: Tensor, scores: Tensor) -> None:
         """Write actions [B] and scores [B, 1] down, execute them, and read what the model makes of them."""
@@ -202,8 +204,7 @@ class Engine:
         with self._evaluating():
             self._refill(board, deque([(0, request)]))
             while int(board.left[0]) > 0:
-                log_p = self.chooser.log_probabilities(self.model.logits(self.hidden).float(), board.valid())
-                actions = self._draw(board, log_p)
+                actions, log_p = self._choose(board)
                 scores = log_p.gather(1, actions[:, None])
                 best = log_p[0].topk(min(num_alternatives, log_p.shape[1]))
                 ranked = zip(best.indices.tolist(), best.values.tolist(), strict=True)

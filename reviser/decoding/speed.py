@@ -63,13 +63,19 @@ def _measure_batch(blind: Transformer, seeing: Transformer, batch: int, device: 
 
 
 def _time(device: str, run: Callable[[], None]) -> float:
+    """The median of three runs."""
+    times = []
+    for _ in range(3):
+        began = _now(device)
+        run()
+        times.append(_now(device) - began)
+    return sorted(times)[1]
+
+
+def _now(device: str) -> float:
     if device.startswith("cuda"):
         torch.cuda.synchronize()
-    began = time.perf_counter()
-    run()
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-    return time.perf_counter() - began
+    return time.perf_counter()
 
 
 def _run_ours(model: Transformer, tokens: Tensor, count: int) -> None:

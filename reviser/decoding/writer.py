@@ -22,6 +22,7 @@ from reviser.model.checkpoint import check_tokenizer, from_pretrained, tokenizer
 from reviser.model.transformer import Transformer
 from reviser.tokenizer import Tokenizer
 from reviser.trajectory.record import Seed, Trajectory
+from reviser.trajectory.rng import Random
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +114,9 @@ class Writer:
     def stream(
         self, start: Seed | str, *, max_actions: int = 256, seed: int = 0, sampling: Sampling = PAPER
     ) -> Iterator[Event]:
-        """Every action as it is chosen; `start` is a prompt or any seed."""
+        """Every action as it is chosen; `start` is a prompt or any seed. As the first text of `generate`."""
         begun = self.continuation(start) if isinstance(start, str) else start
-        return Engine(self.model, sampling, 1).events(Request(begun, max_actions, seed))
+        return Engine(self.model, sampling, 1).events(Request(begun, max_actions, Random.of(seed, 0, 0).state))
 
     def continuation(self, prompt: str, max_tokens: int | None = None) -> Seed:
         """The seed that continues a prompt."""
@@ -134,8 +135,12 @@ class Writer:
     ) -> list[Text]:
         if n < 1 or best_of < 1:
             raise ConfigError(f"n={n} and best_of={best_of} must be at least 1")
-        requests = [Request(each, max_actions, seed + number) for each in seeds for number in range(n * best_of)]
-        written = Engine(self.model, sampling, min(self.num_rows, len(requests))).write(requests)
+        requests = [
+            Request(each, max_actions, Random.of(seed, place, number).state)
+            for place, each in enumerate(seeds)
+            for number in range(n * best_of)
+        ]
+        written = Engine(self.model, sampling, max(min(self.num_rows, len(requests)), 1)).write(requests)
         texts = [self._read(request.seed, each) for request, each in zip(requests, written, strict=True)]
         groups = [texts[start : start + best_of] for start in range(0, len(texts), best_of)]
         return [max(group, key=_score) for group in groups]

@@ -7,13 +7,11 @@ actions and there is no step budget: that is the model's probability of ending w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from reviser.canvas import Rules
 from reviser.config import CanvasConfig
@@ -32,7 +30,7 @@ ROWS_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Mean over examples, with the standard error of the nats per token."""
+    """Mean over examples, with the standard error of the nats per token (0 for a single example)."""
 
     nats_per_token: float
     error: float
@@ -68,10 +66,7 @@ class Heldout:
         self.longest = int(packed.places[:, 2].max())
         self.num_bytes = _num_bytes(examples, shards.tokenizer)
 
-    def measure(
-        self, model: Transformer, device: torch.device, precision: str = "float32",
-        trunk: Callable[..., Tensor] | None = None,
-    ) -> Bound:  # fmt: skip
+    def measure(self, model: Transformer, device: torch.device, precision: str = "float32") -> Bound:
         """The bound of a model on these examples."""
         if model.positions is not None and self.longest > model.config.context:
             raise ConfigError(
@@ -85,7 +80,7 @@ class Heldout:
             part = slice(start, start + ROWS_AT_ONCE)
             with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
                 inputs = to_inputs(_take(self.packed, part), self.longest, device)
-                nats[part] = label_nats(model, inputs, trunk).float().cpu().numpy()
+                nats[part] = label_nats(model, inputs).float().cpu().numpy()
         model.train(was_training)
         return self._summarise(nats)
 
@@ -96,7 +91,7 @@ class Heldout:
         tokens = packed.num_tokens
         mean = float(total.sum() / tokens.sum())
         # A ratio of sums: the error of its linearisation.
-        spread = (total - mean * tokens).std(ddof=1) if len(total) > 1 else math.nan
+        spread = (total - mean * tokens).std(ddof=1) if len(total) > 1 else 0.0
         return Bound(
             mean,
             float(spread * math.sqrt(len(total)) / tokens.sum()),

@@ -98,7 +98,7 @@ class Trainer:
         train, last = self.settings.train, min(self.settings.train.steps, self.step + (steps or 1 << 60))
         feed = self.feed()
         bound = None
-        progress = Progress(self.settings, self.step, self.team.is_first, self.run)
+        progress = Progress(self.settings, self.step, self.team.is_first, self.run, self.team.world)
         with self._listening(), progress:
             try:
                 for work in feed if self.step < last else ():

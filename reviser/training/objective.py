@@ -121,9 +121,9 @@ class Objective(nn.Module):
 
 
 @torch.no_grad()
-def label_nats(model: Transformer, inputs: Inputs, trunk: Callable[..., Tensor] | None = None) -> Tensor:
+def label_nats(model: Transformer, inputs: Inputs) -> Tensor:
     """[B, T] nats of each label, 0 where there is none."""
-    hidden = (trunk or model.hidden)(inputs.actions, inputs.canvas, inputs.layout)
+    hidden = model.hidden(inputs.actions, inputs.canvas, inputs.layout)
     picked = hidden.flatten(0, 1).index_select(0, inputs.chosen)
     valid = None if inputs.valid is None else inputs.valid[None]
     chunk = chunk_of(inputs.actions.numel())

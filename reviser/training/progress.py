@@ -62,9 +62,9 @@ def peak_flops() -> float | None:
 class Progress:
     """Counts what happens between two reports and shows it."""
 
-    def __init__(self, settings: RunConfig, step: int, is_shown: bool, run: Run | None) -> None:
+    def __init__(self, settings: RunConfig, step: int, is_shown: bool, run: Run | None, world: int = 1) -> None:
         self.settings, self.run, self.is_shown = settings, run, is_shown
-        self.first, self.step, self.peak = step, step, peak_flops()
+        self.first, self.step, self.peak = step, step, (peak_flops() or 0.0) * world
         self.console = Console(stderr=True, highlight=False)
         self.is_live = is_shown and sys.stderr.isatty()
         self._writer: Any = None

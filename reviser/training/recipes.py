@@ -54,11 +54,12 @@ def small(alphabet: Alphabet) -> RunConfig:
     )  # fmt: skip
 
 
-def _paper(alphabet: Alphabet, model: ModelConfig, lr: float, min_lr: float, rows: int, accumulate: int) -> RunConfig:
+def _paper(model: ModelConfig, lr: float, min_lr: float, rows: int, accumulate: int) -> RunConfig:
     """What both sizes share: AdamW (0.9, 0.95), decay 0.1, 2,000 warm-up steps, dropout 0.1, clip 1, 30B positions.
 
     The paper pads rows of one example; ours pack many into rows of 4,096 positions, so a step has as many
-    positions (16,384 and 32,768) and less padding.
+    positions (16,384 and 32,768) and less padding. The author's code trains over all actions, valid or not, where
+    the paper prints a mask: so does this.
     """
     steps = 30_000_000_000 // (rows * 4096)
     return RunConfig(
@@ -76,12 +77,12 @@ def _paper(alphabet: Alphabet, model: ModelConfig, lr: float, min_lr: float, row
 
 def paper_100m(alphabet: Alphabet) -> RunConfig:
     """24 layers of 512, context 256; learning rate 1e-4 to 2e-5, 16,384 positions a step."""
-    return _paper(alphabet, _author_model(alphabet, 24, 512, 8, context=256), 1e-4, 2e-5, rows=4, accumulate=1)
+    return _paper(_author_model(alphabet, 24, 512, 8, context=256), 1e-4, 2e-5, rows=4, accumulate=1)
 
 
 def paper_300m(alphabet: Alphabet) -> RunConfig:
     """26 layers of 896, context 512; learning rate 1e-5 to 1e-6, 32,768 positions a step in 4 parts."""
-    return _paper(alphabet, _author_model(alphabet, 26, 896, 14, context=512), 1e-5, 1e-6, rows=8, accumulate=4)
+    return _paper(_author_model(alphabet, 26, 896, 14, context=512), 1e-5, 1e-6, rows=8, accumulate=4)
 
 
 def ar_100m(alphabet: Alphabet) -> RunConfig:

@@ -6,7 +6,7 @@
     checkpoints/step-00001000/       model.safetensors, optimizer.safetensors, state.json with their sha256
     model/                           the finished model folder
 
-Checkpoints are written beside and renamed, so one that has its name is whole; nothing is overwritten.
+Checkpoints are written beside and renamed, so one that has its name is whole; no other run is overwritten.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class Run:
     def explain(self, error: OSError) -> CheckpointError:
         """What the user reads when the folder cannot be written."""
         return CheckpointError(
-            f"cannot write into {self.folder}: {error.strerror or error}; {self.last_good()}; mend that and go on "
-            f"with --resume {self.folder}"
+            f"cannot write into {self.folder}: {error.strerror or error}; {self.last_good()}; mend that and "
+            + (f"go on with --resume {self.folder}" if self.steps() else "start the run anew")
         )
 
     def last_good(self) -> str:
@@ -153,6 +153,8 @@ class Run:
             state = {**state, "step": step}
             state["sha256"] = {**sums, STATE: _hash_state(state)}
             (draft / STATE).write_text(json.dumps(state, indent=1) + "\n")
+            for path in draft.iterdir():
+                _flush(path)
             shutil.rmtree(final, ignore_errors=True)
             os.replace(draft, final)
         except (OSError, SafetensorError) as error:
@@ -203,6 +205,12 @@ def _step_of(line: str) -> float:
 
 def _hash_state(state: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
+def _flush(path: Path) -> None:
+    """Bring a file to the disk before its folder gets its name: a power cut must not leave a named ruin."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
 def hash_file(path: Path) -> str:

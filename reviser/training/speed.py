@@ -167,10 +167,11 @@ def profile_recipe(settings: RunConfig, device: str, rows: int = 25) -> str:
     trainer = Trainer(settings, slots, team)
     feed, progress = trainer.feed(), Progress(settings, 0, False, None)
     with progress:
-        for work in islice(feed, 4):
+        steps = iter(feed)
+        for work in islice(steps, 4):
             trainer.advance(work, progress)
         with torch.profiler.profile() as profiler:
-            trainer.advance(next(iter(feed)), progress)
+            trainer.advance(next(steps), progress)
             _now(team)
     feed.close()
     order = "self_cuda_time_total" if team.device.type == "cuda" else "self_cpu_time_total"
