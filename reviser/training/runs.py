@@ -33,6 +33,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from reviser import __version__, config
+from reviser.data.shards import hash_file
 from reviser.errors import CheckpointError
 from reviser.training.settings import RunConfig
 
@@ -211,11 +212,6 @@ def _flush(path: Path) -> None:
     """Bring a file to the disk before its folder gets its name: a power cut must not leave a named ruin."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
-
-
-def hash_file(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _circumstances(data: str) -> dict[str, Any]:
