@@ -25,6 +25,8 @@ MAX_MOVE_EXPONENT = 9
 MAX_MOVE = 1 << MAX_MOVE_EXPONENT
 SPAN_SIZES = (2, 4, 8)
 NUM_SPECIAL = 34
+EVERYTHING = (1 << (NUM_SPECIAL + 1)) - 1
+"""The mask under which all actions are valid: a bit for each special one, and one for INSERTs."""
 
 # Offsets behind V; the kernels use the same constants.
 CURSOR, START, DELETE, STOP, MOVES, REPLACE, SWAP, CUT, COPY, PASTE, SPARE = (

@@ -1,29 +1,28 @@
-"""Documents become examples, rows and batches: what is drawn replays, and nothing depends on who draws it."""
+"""Examples become rows and batches: what is drawn replays, and nothing depends on who draws it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections import Counter
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from tiny import Numbered, Shifted
 
 from reviser.actions import OPERATORS, Alphabet
 from reviser.canvas import Canvas, Rules, apply, valid_mask
 from reviser.config import CanvasConfig
 from reviser.data import batches
 from reviser.data.batches import Batches, Position
-from reviser.data.examples import NEAR, Examples, JobConfig, Slots, heldout_examples, sentence_ends, shorten
+from reviser.data.examples import Examples, JobConfig, Slots, shorten
 from reviser.data.packing import Packed, Packer
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError, DataError
-from reviser.tokenizer import load
 from reviser.training.recipes import RECIPES
 from reviser.trajectory.names import parse_order
 from reviser.trajectory.record import Seed
@@ -43,29 +42,6 @@ ORDERS = (
 )
 
 
-class Numbered:
-    """Documents whose tokens are their own places, so that a stretch tells where it was cut."""
-
-    def __init__(self, *lengths: int) -> None:
-        self.lengths = np.array(lengths, np.int64)
-
-    def __getitem__(self, document: int) -> npt.NDArray[Any]:
-        return np.arange(self.lengths[document], dtype=np.uint16)
-
-    def gather(
-        self, documents: npt.NDArray[Any], starts: npt.NDArray[Any], sizes: npt.NDArray[Any]
-    ) -> npt.NDArray[Any]:
-        parts = [self[d][s : s + n] for d, s, n in zip(documents, starts, sizes, strict=True)]
-        return np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int32)
-
-
-class Shifted(Numbered):
-    """The same with tokens that begin elsewhere in each document, so that sentences end elsewhere."""
-
-    def __getitem__(self, document: int) -> npt.NDArray[Any]:
-        return (super().__getitem__(document) + 37 * document) % 2000
-
-
 @pytest.fixture(scope="session")
 def shards(data: Path) -> Shards:
     return Shards.open(data, "train")
@@ -83,138 +59,6 @@ def copy(examples: Examples) -> Examples:
 
 def some(slots: Slots, count: int) -> Examples:
     return slots.examples(slots.shuffle(3, 0)[:count], 3, 0)
-
-
-# examples
-
-
-@st.composite
-def corpora(draw: st.DrawFn) -> tuple[Slots, npt.NDArray[np.uint8]]:
-    lengths = draw(st.lists(st.integers(1, 200), min_size=1, max_size=6).filter(lambda sizes: max(sizes) > 1))
-    is_end = np.zeros(200, np.uint8)
-    is_end[draw(st.lists(st.integers(0, 199), max_size=12))] = 1
-    low, more = draw(st.integers(0, 20)), draw(st.integers(0, 20))
-    jobs = JobConfig(
-        prefix=(low, low + more),
-        length=(1 + draw(st.integers(0, 30)), 31 + draw(st.integers(0, 40))),
-        suffix=(0, draw(st.integers(0, 20))),
-        infill=draw(st.sampled_from([0.0, 0.5, 1.0])),
-        from_start=draw(st.sampled_from([0.0, 0.3, 1.0])),
-    )
-    return Slots(Numbered(*lengths), jobs, is_end), is_end
-
-
-def stretches(slots: Slots, examples: Examples) -> Iterator[tuple[int, int, int, int, int]]:
-    """Of each example: where it begins in its document, prefix, target, suffix, and the document's length."""
-    for i in range(len(examples)):
-        prefix, target, suffix = (int(part[i]) for part in (examples.prefix, examples.length, examples.suffix))
-        total, first = prefix + target + suffix, int(examples.first[i])
-        begin = int(examples.tokens[first])
-        assert examples.tokens[first : first + total].tolist() == list(range(begin, begin + total))
-        yield begin, prefix, target, suffix, int(slots.documents.lengths[examples.document[i]])
-
-
-@given(corpora(), st.integers(0, 2**40), st.integers(0, 5))
-@settings(max_examples=60)
-def test_an_example_is_one_stretch_of_its_document(
-    corpus: tuple[Slots, npt.NDArray[np.uint8]], seed: int, epoch: int
-) -> None:
-    slots, _ = corpus
-    jobs = slots.jobs
-    for begin, prefix, target, suffix, size in stretches(slots, slots.examples(np.arange(len(slots)), seed, epoch)):
-        assert target >= 1
-        assert begin + prefix + target + suffix <= size
-        assert prefix <= jobs.prefix[1]
-        assert suffix <= (jobs.suffix[1] if jobs.infill else 0)
-        assert target <= jobs.length[1] + NEAR
-        assert prefix + target + suffix <= jobs.longest
-        if size >= jobs.longest + 2 * NEAR:
-            assert prefix >= jobs.prefix[0]
-            assert target >= jobs.length[0] - NEAR
-
-
-@given(corpora(), st.integers(0, 2**40))
-@settings(max_examples=60)
-def test_stretches_begin_and_end_with_sentences_when_they_can(
-    corpus: tuple[Slots, npt.NDArray[np.uint8]], seed: int
-) -> None:
-    slots, is_end = corpus
-    for begin, prefix, target, suffix, size in stretches(slots, slots.examples(np.arange(len(slots)), seed, 0)):
-        if begin and not is_end[begin - 1] and size - begin >= slots.jobs.longest + NEAR:
-            assert not is_end[begin : begin + NEAR].any()
-        first, end = begin + prefix, begin + prefix + target
-        if suffix or end == size or is_end[end - 1]:
-            continue
-        near = range(max(end - NEAR, first + 1), min(end + NEAR, size) + 1)
-        assert not any(is_end[place - 1] for place in near)
-        assert size - end > NEAR
-
-
-def test_a_share_of_stretches_begins_where_the_document_does() -> None:
-    slots = Slots(Numbered(*[190] * 400), JobConfig((0, 4), (8, 9), from_start=0.5), np.zeros(200, np.uint8))
-    begins = [begin for begin, *_ in stretches(slots, slots.examples(np.arange(len(slots)), 0, 0))]
-    assert 0.45 < np.mean([begin == 0 for begin in begins]) < 0.56
-    assert max(begins) > 170
-
-
-def test_an_example_depends_on_its_slot_alone(slots: Slots) -> None:
-    chosen = slots.shuffle(3, 2)[:50]
-    together = slots.examples(chosen, 3, 2)
-    for i in (0, 7, 49):
-        alone = slots.examples(chosen[i : i + 1], 3, 2)
-        assert alone.target(0).tolist() == together.target(i).tolist()
-        assert alone.states[0] == together.states[i]
-
-
-def test_epochs_and_seeds_give_other_examples_of_all_slots(slots: Slots) -> None:
-    assert sorted(slots.shuffle(0, 0)) == list(range(len(slots)))
-    orders = [slots.shuffle(seed, epoch).tolist() for seed, epoch in ((0, 0), (0, 1), (1, 0))]
-    assert all(one != other for one, other in pairwise(orders))
-    one, other = slots.examples(np.arange(50), 0, 0), slots.examples(np.arange(50), 0, 1)
-    assert one.length.tolist() != other.length.tolist()
-
-
-def test_sentences_end_with_a_mark_or_a_line() -> None:
-    table = sentence_ends(load("bytes"))
-    assert {chr(token) for token in np.flatnonzero(table)} == set(".!?\n")
-
-
-def test_held_out_examples_are_the_same_every_time(data: Path) -> None:
-    shards = Shards.open(data, "heldout")
-    one, other = heldout_examples(shards, 9, 8, 20), heldout_examples(shards, 9, 8, 20)
-    assert all(one.target(i).tolist() == other.target(i).tolist() for i in range(9))
-    assert one.prefix.tolist() == [8] * 9
-    assert not one.suffix.any()
-    begin = int(one.first[3])
-    assert one.tokens[begin : begin + 28].tolist() == shards[int(one.document[3])][:28].tolist()
-    filling = heldout_examples(shards, 9, 8, 20, infill=True)
-    assert (filling.suffix.tolist(), filling.length.tolist()) == ([8] * 9, [20] * 9)
-
-
-def test_documents_too_short_to_measure_are_named(data: Path) -> None:
-    with pytest.raises(ConfigError, match="no held-out document has 9024 tokens; hold more out or measure shorter"):
-        heldout_examples(Shards.open(data, "heldout"), 4, 8, 9000)
-
-
-def test_documents_too_short_to_learn_from_are_named() -> None:
-    with pytest.raises(DataError, match="no document has the 2 tokens that an example takes; prepare longer texts"):
-        Slots(Numbered(1, 1, 0), JOBS, np.zeros(9, np.uint8))
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"prefix": (5, 4)}, "jobs.prefix=5,4 is no range of lengths; write it as low,high"),
-        ({"length": (0, 4)}, "jobs.length=0,4 is no range of lengths; write it as low,high"),
-        ({"suffix": (-1, 4)}, "jobs.suffix=-1,4 is no range of lengths; write it as low,high"),
-        ({"infill": 1.5}, "jobs.infill=1.5 is no share between 0 and 1"),
-        ({"from_start": -0.1}, "jobs.from_start=-0.1 is no share between 0 and 1"),
-    ],
-)
-def test_jobs_that_make_no_sense_are_named(change: dict[str, Any], text: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        JobConfig(**change)
-    assert str(caught.value) == text
 
 
 # rows
@@ -311,19 +155,6 @@ def test_rows_come_in_the_order_that_is_asked_for(slots: Slots) -> None:
     plain, mixed = packer.pack(some(slots, 60)), packer.pack(some(slots, 60), Random.of(7))
     assert plain.actions.tolist() != mixed.actions.tolist()
     assert sorted(plain.actions.tolist()) == sorted(mixed.actions.tolist())
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_nearly_all_positions_of_a_block_carry_actions(name: str) -> None:
-    config, draw = RECIPES[name](Alphabet(2001, 2000)), np.random.default_rng(0)
-    documents = Shifted(*draw.integers(250, 2000, 600))
-    slots = Slots(documents, config.data.jobs, (draw.random(2000) < 0.04).astype(np.uint8))
-    order = parse_order(config.data.order)
-    packer = Packer(order, config.rules, CanvasConfig(), config.data.row, config.model.context)
-    for epoch in range(2):
-        chosen = slots.shuffle(0, epoch)[: batches.BLOCK]
-        assert len(chosen) == batches.BLOCK
-        assert packer.pack(slots.examples(chosen, 0, epoch)).fill >= 0.95
 
 
 @pytest.mark.parametrize("order", ["random-walk", "runs:jump=0.3,noise=0.2"])
@@ -424,9 +255,11 @@ def test_any_number_of_workers_gives_the_same_batches(workers: int, slots: Slots
 def test_a_stream_continues_from_any_position(slots: Slots) -> None:
     source = few(slots)
     whole = take(stream(source), 20)
-    assert whole[-1].after.epoch >= 2
+    assert whole[-1].after.epoch(len(source)) >= 2
+    assert all(batch.after.carried for batch in whole)
     for k in (1, 2, 5, 11, 17):
-        rest = take(stream(source, position=whole[k - 1].after, workers=3), 20 - k)
+        position = Position.from_json(json.loads(json.dumps(whole[k - 1].after.as_json())))
+        rest = take(stream(source, position=position, workers=3), 20 - k)
         for first, second in zip(whole[k:], rest, strict=True):
             assert_equal(first.rows, second.rows)
             assert first.after == second.after
@@ -445,28 +278,67 @@ def test_processes_share_the_rows_of_each_batch(slots: Slots) -> None:
                 assert full is None or np.array_equal(full[rank::4], part)
 
 
+def histories(rows: Packed) -> Counter[tuple[int, ...]]:
+    """The examples of rows, each by its actions."""
+    found: Counter[tuple[int, ...]] = Counter()
+    for actions, segments, last in zip(rows.actions, rows.segments, rows.num_actions.tolist(), strict=True):
+        found.update(
+            tuple(actions[:last][segments[:last] == each].tolist()) for each in range(segments[last - 1] + 1)
+        )
+    return found
+
+
+def all_of(source: Batches, epoch: int, chosen: npt.NDArray[np.int64]) -> Counter[tuple[int, ...]]:
+    """Some slots of an epoch, packed by themselves."""
+    if not len(chosen):
+        return Counter()
+    return histories(source.packer.pack(source.slots.examples(chosen, source.seed, epoch)))
+
+
 @pytest.mark.usefixtures("small_blocks")
-def test_an_epoch_gives_every_slot_once(slots: Slots) -> None:
-    source = few(slots)
-    stops, found = 0, {}
-    for batch in take(stream(source, num_rows=1), 80):
-        stops += int((batch.rows.labels == RULES.alphabet.stop).sum())
-        if batch.after.row == 0 and batch.after.block == 0:
-            found[batch.after.epoch] = stops
-    assert found[1] == len(source)
-    assert found[2] == 2 * len(source)
+@pytest.mark.parametrize("lengths", [[40] * 20, [3, 9], [250]])
+def test_every_example_is_given_out_once_or_is_still_carried(lengths: list[int]) -> None:
+    slots = Slots(Numbered(*lengths), JobConfig((0, 4), (4, 20)), np.zeros(250, np.uint8))
+    source, given, num_checked = stream(slots, num_rows=1), Counter[tuple[int, ...]](), 0
+    for batch in take(source, 24):
+        given += histories(batch.rows)
+        after = batch.after
+        if after.row:
+            continue
+        epoch, begun = divmod(30 * after.block, len(slots))
+        assert after.epoch(len(slots)) == epoch
+        wanted = all_of(source, epoch, slots.shuffle(source.seed, epoch)[:begun])
+        for past in range(epoch):
+            wanted += all_of(source, past, np.arange(len(slots)))
+        for number in after.carried:
+            wanted -= all_of(source, number // len(slots), np.array([number % len(slots)]))
+        assert given == wanted
+        num_checked += 1
+    assert num_checked > 2
 
 
-@pytest.mark.parametrize("position", [Position(0, 0, 10**6), Position(0, 10**6, 0)])
-def test_a_position_behind_the_end_goes_on_with_what_follows(slots: Slots, position: Position) -> None:
-    batch = take(stream(slots, position=position), 1)[0]
+@pytest.mark.parametrize("name", RECIPES)
+def test_nearly_all_positions_of_every_batch_carry_actions(name: str) -> None:
+    config, draw = RECIPES[name](Alphabet(2001, 2000)), np.random.default_rng(0)
+    documents = Shifted(*draw.integers(250, 2000, 600))
+    slots = Slots(documents, config.data.jobs, (draw.random(2000) < 0.04).astype(np.uint8))
+    order = parse_order(config.data.order)
+    packer = Packer(order, config.rules, CanvasConfig(), config.data.row, config.model.context)
+    found = take(Batches(slots, packer, config.train.rows // config.train.accumulate), 100)
+    assert found[-1].after.block
+    assert min(batch.rows.fill for batch in found) >= 0.97
+    assert max(len(batch.after.carried) for batch in found) < 100
+
+
+def test_a_position_behind_the_end_of_its_block_goes_on_with_the_next(slots: Slots) -> None:
+    batch = take(stream(slots, position=Position(3, 10**6, (1, 2))), 1)[0]
     assert batch.rows.actions.shape == (8, 128)
-    assert (batch.after.epoch, batch.after.block) != (0, 0)
+    assert batch.after.block == 4
 
 
 def test_a_batch_says_where_the_next_begins(slots: Slots) -> None:
     batch = take(stream(slots), 1)[0]
-    assert batch.after == Position(0, 0, 8)
+    assert batch.after == Position(0, 8)
     assert batch.rows.actions.shape == (8, 128)
 
 

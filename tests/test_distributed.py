@@ -12,11 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from tiny import flags, fork, losses, metrics, start, train, train_in_process, wait_for
 
 from reviser.model.checkpoint import from_pretrained
+from reviser.training.distributed import Team
+from reviser.training.runs import Run
 
 # Muon computes in bf16, which some CPUs do by other means.
 pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
@@ -130,6 +134,29 @@ def test_processes_stop_together(data: Path, tmp_path: Path) -> None:
     assert [process.exitcode for process in processes] == [130, 130]
     (step,) = [int(path.name[5:]) for path in (run / "checkpoints").glob("step-*")]
     assert (tmp_path / "rank0").read_text().splitlines()[-1].startswith(f"saved at step {step}; go on with: ")
+
+
+def test_numbers_go_from_host_to_host_and_never_over_a_device() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        # Nothing can be read back from this device.
+        team = Team(0, 2, torch.device("meta"))
+        assert team.sum(2.5) == 2.5
+        assert team.sum_each(np.array([1.0, 4.0])).tolist() == [1.0, 4.0]
+        assert team.any(True)
+        assert not team.any(False)
+        assert team.share("word") == "word"
+    finally:
+        dist.destroy_process_group()
+
+
+def test_all_processes_keep_off_a_run_that_is_trained_elsewhere(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert start(data, run, *CHANGES, more=["--steps", 1]) == 0
+    with Run(run).owned():
+        assert run_two(["--resume", run], tmp_path) == [2, 2]
+    for rank in range(2):
+        assert (tmp_path / f"rank{rank}").read_text().startswith(f"error: another process is training in {run};")
 
 
 def test_rows_that_do_not_divide_over_the_processes_are_named(data: Path, tmp_path: Path) -> None:

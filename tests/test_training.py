@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny import SETTINGS, make_trainer, settings, show
+from tiny import SETTINGS, make_trainer, random_model, settings
 from torch import Tensor
 
 from reviser.actions import Alphabet
-from reviser.canvas import Canvas, apply, valid_actions
-from reviser.config import CanvasConfig, ModelConfig
-from reviser.data.examples import Slots, heldout_examples
+from reviser.config import CanvasConfig
+from reviser.data.examples import Slots
 from reviser.data.packing import Packed, Packer
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError
@@ -25,30 +24,18 @@ from reviser.model.attention import Layout
 from reviser.model.size import flops_per_position, num_parameters
 from reviser.model.transformer import Transformer
 from reviser.training import recipes
-from reviser.training.heldout import Heldout
 from reviser.training.objective import Objective, label_nats, to_inputs
 from reviser.training.optimizer import build_optimizers, lr_factor, set_lr
 from reviser.training.progress import Speed, step_flops
 from reviser.training.recipes import RECIPES, debug, find_recipe
 from reviser.training.settings import OptimizerConfig
 from reviser.trajectory.names import parse_order
-from reviser.trajectory.record import Seed, Trajectory
-from reviser.trajectory.rng import Random
 
 CPU = torch.device("cpu")
 GPT2 = Alphabet(50257, 50256)
 # Muon computes in bf16, which some CPUs do by other means.
 pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 KINDS = ("none", "window", "pool", "cross", "cross-window")
-
-
-def random_model(config: ModelConfig, seed: int = 0) -> Transformer:
-    """A model whose branches all speak: fresh ones start at zero."""
-    torch.manual_seed(seed)
-    model = Transformer(config).eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.2)
-    return model
 
 
 def pack(data: Path, order: str, canvas: CanvasConfig, count: int = 30) -> Packed:
@@ -66,25 +53,6 @@ def some_rows(packed: Packed, rows: slice) -> Packed:
 
 
 # the objective
-
-
-@torch.no_grad()
-def score(model: Transformer, trajectory: Trajectory) -> list[float]:
-    """Log-probabilities of a trajectory's actions among the valid ones, one softmax after another."""
-    seed, canvas = trajectory.seed, Canvas()
-    states, history, scores = [canvas], [seed.rules.alphabet.start], []
-    for action in seed.actions:
-        canvas = apply(canvas, action, seed.rules.for_seeding())
-        states.append(canvas)
-        history.append(action)
-    for action in trajectory.actions:
-        logits = model(torch.tensor([history]), show(states, model.config))[0, -1]
-        valid = valid_actions(canvas, seed.rules)
-        scores.append(float(logits[torch.tensor(valid)].log_softmax(-1)[valid.index(action)]))
-        canvas = apply(canvas, action, seed.rules)
-        states.append(canvas)
-        history.append(action)
-    return scores
 
 
 def test_accumulated_gradients_are_those_of_one_big_batch(data: Path) -> None:
@@ -199,78 +167,6 @@ def test_an_old_torch_without_muon_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         build_optimizers(Transformer(SETTINGS.model), OptimizerConfig(name="muon"))
 
 
-# the bound
-
-ORDERS = ("left-to-right", "runs:jump=0.2", "random-walk", "0.6*runs:jump=0.2,start=end+0.4*left-to-right")
-
-
-@pytest.mark.parametrize("infill", [False, True])
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("kind", ["window", "pool"])
-def test_the_bound_is_what_one_action_after_another_gives(kind: Any, order: str, infill: bool, data: Path) -> None:
-    shards, policy = Shards.open(data, "heldout"), parse_order(order)
-    model = random_model(replace(SETTINGS.model, canvas=CanvasConfig(kind, window=3, slot_width=8)))
-    examples = heldout_examples(shards, 4, 5, 9, infill)
-    totals, log_q, tokens = [], 0.0, 0
-    for i in range(len(examples)):
-        first, prefix, suffix = int(examples.first[i]), int(examples.prefix[i]), int(examples.suffix[i])
-        text = examples.tokens[first : first + prefix + int(examples.length[i]) + suffix].tolist()
-        seed = Seed.infill(text[:prefix], text[len(text) - suffix :], SETTINGS.rules)
-        drawn = policy.draw(seed, text, Random(int(examples.states[i])))
-        assert drawn.log_q is not None
-        totals.append(drawn.log_q - sum(score(model, drawn)))
-        log_q, tokens = log_q + drawn.log_q, tokens + int(examples.length[i])
-    held = Heldout(shards, policy, SETTINGS.rules, model.config.canvas, 4, 5, 9, infill)
-    bound = held.measure(model, CPU)
-    assert bound.nats_per_token == pytest.approx(sum(totals) / tokens, rel=1e-5)
-    assert bound.log_q_per_token == pytest.approx(log_q / tokens, abs=1e-9)
-    assert bound.perplexity == pytest.approx(math.exp(sum(totals) / tokens), rel=1e-4)
-    assert bound.bits_per_byte == pytest.approx(sum(totals) / tokens / math.log(2), rel=1e-5)  # a token is a byte
-    assert bound.num_examples == 4
-    mean = sum(totals) / tokens
-    off = [total - mean * int(length) for total, length in zip(totals, examples.length, strict=True)]
-    assert bound.error == pytest.approx(np.std(off, ddof=1) * 2 / tokens, rel=1e-4)
-    assert not model.training
-
-
-def test_a_model_that_knows_nothing_pays_the_logarithm_of_all_it_may_do(data: Path) -> None:
-    model = Transformer(SETTINGS.model)
-    torch.nn.init.zeros_(model.embedding.weight)
-    held = Heldout(
-        Shards.open(data, "heldout"), parse_order("left-to-right"), SETTINGS.rules, CanvasConfig(), 3, 0, 1
-    )
-    lengths = held.packed.num_tokens.tolist()
-    # Every INSERT but padding, STOP, and the moves back over what is there.
-    wanted = sum(math.log(257 + size.bit_length()) for length in lengths for size in range(length + 1))
-    assert held.measure(model, CPU).nats_per_token == pytest.approx(wanted / sum(lengths), rel=1e-5)
-
-
-@pytest.mark.parametrize("order", ["runs:noise=0.1", "random-walk:budget=99", "scramble"])
-def test_orders_without_likelihood_are_refused(order: str, data: Path) -> None:
-    with pytest.raises(
-        ConfigError, match="with noise or a step budget has no likelihood; measure with an order without"
-    ):
-        Heldout(Shards.open(data, "heldout"), parse_order(order), SETTINGS.rules, CanvasConfig(), 4, 5, 9)
-
-
-def test_long_trajectories_are_measured_whole(data: Path) -> None:
-    shards = Shards.open(data, "heldout")
-    wander = Heldout(shards, parse_order("random-walk:delete=0.03"), SETTINGS.rules, CanvasConfig(), 6, 5, 9)
-    assert wander.packed.num_tokens.tolist() == heldout_examples(shards, 6, 5, 9).length.tolist()
-    assert wander.longest > 8 * 30
-
-
-def test_texts_that_fit_no_canvas_and_positions_that_fit_no_table_are_named(data: Path) -> None:
-    shards, order = Shards.open(data, "heldout"), parse_order("random-walk:delete=0.1")
-    with pytest.raises(ConfigError, match=r"held-out texts of \d+ tokens do not fit a canvas of 96; measure shorter"):
-        Heldout(shards, order, SETTINGS.rules, CanvasConfig(), 6, 40, 80)
-    held = Heldout(shards, order, SETTINGS.rules, CanvasConfig(), 6, 5, 20)
-    model = Transformer(replace(SETTINGS.model, positions="absolute"))
-    text = rf"take up to {held.longest} positions and the model has a table of 64; measure shorter texts"
-    with pytest.raises(ConfigError, match=text):
-        held.measure(model, CPU)
-
-
 # the loop
 
 
@@ -295,10 +191,8 @@ def test_one_batch_can_be_overfitted(optimizer: str, steps: int, data: Path) -> 
 
 def test_training_brings_the_bound_down(data: Path) -> None:
     trainer = make_trainer(data, "train.steps=30", "train.rows=6")
-    assert trainer.heldout is not None
-    before = trainer.heldout.measure(trainer.model, CPU)
-    after = trainer.train()
-    assert after is not None
+    before = trainer.heldout["continue"].measure(trainer.model, CPU)
+    after = trainer.train()["continue"]
     assert after.nats_per_token < 0.7 * before.nats_per_token
 
 
@@ -313,7 +207,7 @@ def test_every_canvas_kind_trains(kind: str, data: Path) -> None:
     ]
     trainer = make_trainer(data, *changes, "model.canvas.gate=scalar", "model.dropout=0.1")
     before = [parameter.clone() for parameter in trainer.model.parameters()]
-    assert trainer.train() is not None
+    assert trainer.train()
     changed = [not torch.equal(old, new) for old, new in zip(before, trainer.model.parameters(), strict=True)]
     assert all(changed)
 
@@ -325,16 +219,14 @@ def test_every_canvas_kind_trains(kind: str, data: Path) -> None:
 )  # fmt: skip
 def test_every_way_to_train_trains(change: str, data: Path) -> None:
     trainer = make_trainer(data, change, "train.steps=3", "train.eval_length=8", "data.row=256")
-    assert trainer.train() is not None
+    assert trainer.train()
 
 
 def test_half_precision_trains(data: Path) -> None:
     # One row: a CPU without half precision takes its time.
     few = ["train.steps=1", "train.rows=1", "data.row=64", "train.eval_examples=1", "train.eval_length=4"]
-    bound = make_trainer(data, "train.precision=bf16", *few).train()
-    wanted = make_trainer(data, "train.precision=float32", *few).train()
-    assert bound is not None
-    assert wanted is not None
+    bound = make_trainer(data, "train.precision=bf16", *few).train()["continue"]
+    wanted = make_trainer(data, "train.precision=float32", *few).train()["continue"]
     assert bound.nats_per_token == pytest.approx(wanted.nats_per_token, rel=0.02)
 
 
@@ -342,9 +234,9 @@ def test_half_precision_trains(data: Path) -> None:
 def test_noise_may_fill_a_canvas_beyond_its_final_text(order: str, data: Path) -> None:
     operators = "model.operators=move,delete,replace,swap,cut,copy,paste"
     trainer = make_trainer(data, operators, f"data.order={order}", "model.canvas.kind=pool", "train.steps=2")
-    assert trainer.heldout is None
+    assert not trainer.heldout
     assert trainer.packer.longest_canvas == 96
-    assert trainer.train() is None
+    assert not trainer.train()
 
 
 def test_parts_of_a_step_make_no_difference(data: Path) -> None:
@@ -367,6 +259,23 @@ def test_gradients_are_clipped(data: Path) -> None:
         moves.append((trainer.model.embedding.weight - before).norm().item())
     # With so large an eps AdamW's step is as large as the gradient.
     assert moves[0] < 0.1 * moves[1]
+
+
+def test_a_model_in_pieces_is_gathered_once_a_step(data: Path) -> None:
+    trainer = make_trainer(data, "train.parallel=fsdp")
+    alone, two = trainer.team, replace(trainer.team, world=2)
+    assert trainer._gathered() is trainer.model
+    trainer.team = two
+    first = trainer._gathered()
+    assert first is not trainer.model
+    assert trainer._gathered() is first
+    trainer.team = alone
+    trainer.train(1)
+    trainer.team = two
+    second = trainer._gathered()
+    for mine, theirs in zip(second.parameters(), trainer.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    assert not torch.equal(first.embedding.weight, second.embedding.weight)
 
 
 # recipes and settings
@@ -439,6 +348,7 @@ def test_an_unknown_recipe_is_named() -> None:
         ("train.steps=0", "train.steps=0 must be at least 1"),
         ("train.eval_examples=0", "train.eval_examples=0 must be at least 1"),
         ("train.eval_prefix=-1", "train.eval_prefix=-1 must be 0 or more"),
+        ("train.eval_infill=-1", "train.eval_infill=-1 must be 0 or more"),
         ("train.accumulate=3", "train.rows=4 does not divide into accumulate=3 parts"),
         ("data.row=32", "data.row=32 is shorter than model.context=64"),
         ("data.order=runs:noise=0.1", "data.order=runs:noise=0.1 uses delete, which is not in model.operators"),
@@ -449,6 +359,14 @@ def test_settings_that_cannot_be_used_are_named(change: str, text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         settings(change)
     assert str(caught.value) == text
+
+
+def test_gaps_without_text_around_them_are_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings("train.eval_infill=9", "train.eval_prefix=0")
+    assert str(caught.value) == (
+        "train.eval_infill=9 needs text on both sides of a gap; set train.eval_prefix to 1 or more"
+    )
 
 
 def test_the_example_in_the_recipes_is_true() -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pytest
 import torch
 
 from reviser.canvas import Canvas
@@ -20,6 +24,7 @@ from reviser.data.corpus import prepare
 from reviser.data.examples import JobConfig, Slots
 from reviser.data.shards import Shards
 from reviser.model.conditioning import CanvasInput
+from reviser.model.transformer import Transformer
 from reviser.tokenizer import load
 from reviser.training.distributed import Team
 from reviser.training.loop import Trainer
@@ -40,6 +45,32 @@ SETTINGS = RunConfig(
         save_every=4,
     ),
 )  # fmt: skip
+
+HARD = ("model.dropout=0.2", "train.accumulate=2", "data.workers=3", "model.canvas.kind=window", "train.steps=12")
+"""Settings under which a careless resume would show."""
+
+
+class Numbered:
+    """Documents whose tokens are their own places, so that a stretch tells where it was cut."""
+
+    def __init__(self, *lengths: int) -> None:
+        self.lengths = np.array(lengths, np.int64)
+
+    def __getitem__(self, document: int) -> npt.NDArray[Any]:
+        return np.arange(self.lengths[document], dtype=np.uint16)
+
+    def gather(
+        self, documents: npt.NDArray[Any], starts: npt.NDArray[Any], sizes: npt.NDArray[Any]
+    ) -> npt.NDArray[Any]:
+        parts = [self[d][s : s + n] for d, s, n in zip(documents, starts, sizes, strict=True)]
+        return np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int32)
+
+
+class Shifted(Numbered):
+    """The same with tokens that begin elsewhere in each document, so that sentences end elsewhere."""
+
+    def __getitem__(self, document: int) -> npt.NDArray[Any]:
+        return (super().__getitem__(document) + 37 * document) % 2000
 
 
 def settings(*changes: str) -> RunConfig:
@@ -98,6 +129,15 @@ def make_trainer(data: Path, *changes: str, run: Run | None = None) -> Trainer:
     return Trainer(chosen, Slots.of(shards, chosen.data.jobs), team, run, Shards.open(data, "heldout"))
 
 
+def random_model(config: ModelConfig, seed: int = 0) -> Transformer:
+    """A model whose branches all speak: fresh ones start at zero."""
+    torch.manual_seed(seed)
+    model = Transformer(config).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    return model
+
+
 def train(*words: object) -> int:
     return main(["train", "--device", "cpu", *map(str, words)])
 
@@ -141,3 +181,22 @@ def train_in_process(words: Sequence[object], place: dict[str, str], log: Path) 
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     raise SystemExit(train(*words))
+
+
+def copied(folder: Path, to: Path) -> Path:
+    return Path(shutil.copytree(folder, to / "run"))
+
+
+def checkpoint(run: Path, step: int) -> Path:
+    return run / "checkpoints" / f"step-{step:08d}"
+
+
+def fail(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """The one line that a refused command prints."""
+    capsys.readouterr()
+    assert train(*words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    line = err.splitlines()[-1]
+    assert line.startswith("error: ")
+    return line.removeprefix("error: ")

@@ -6,20 +6,25 @@ import argparse
 import hashlib
 import json
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reviser.cli.leaf import add_leaf
-from reviser.errors import ConfigError
+from reviser.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
+    from reviser.actions import Alphabet
     from reviser.data.shards import Shards
     from reviser.training.distributed import Team
     from reviser.training.heldout import Bound
     from reviser.training.loop import Trainer
+    from reviser.training.runs import Run
     from reviser.training.settings import RunConfig
+
+OWN_SOURCE_TOKENIZER = "bytes"
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -55,45 +60,61 @@ def run_train(args: argparse.Namespace) -> int:
 
     team = join_team(args.device)
     try:
-        trainer = _resume(args, team) if args.resume else _start(args, team)
-        bound = trainer.train(args.steps)
-        return _conclude(args, trainer, bound)
+        with ExitStack() as held:
+            trainer = _resume(args, team, held) if args.resume else _start(args, team, held)
+            bounds = trainer.train(args.steps)
+            return _conclude(args, trainer, bounds)
     finally:
         leave_team()
 
 
 def _settings(args: argparse.Namespace, data: str) -> RunConfig:
-    from reviser.config import override
+    """The recipe as it is asked for, for the tokenizer of a data folder."""
     from reviser.data.shards import read_header
     from reviser.tokenizer import load
-    from reviser.training.recipes import find_recipe
 
     read_header(data)
-    return override(find_recipe(args.recipe)(load(data).alphabet), args.set)
+    return _changed(args, load(data).alphabet)
+
+
+def _changed(args: argparse.Namespace, alphabet: Alphabet) -> RunConfig:
+    from reviser.config import override
+    from reviser.training.recipes import find_recipe
+
+    return override(find_recipe(args.recipe)(alphabet), args.set)
 
 
 def _show(args: argparse.Namespace) -> int:
     from reviser.config import override, to_dict
+    from reviser.tokenizer import load
     from reviser.training.runs import Run
 
-    resumed = override(Run.open(args.resume)[1], args.set) if args.resume else None
-    settings = resumed or _settings(args, _data_folder(args))
+    if args.resume:
+        settings = override(Run.open(args.resume)[1], args.set)
+    elif _is_own_source(args):
+        settings = _changed(args, load(OWN_SOURCE_TOKENIZER).alphabet)
+    else:
+        settings = _settings(args, args.data)
     print(json.dumps(to_dict(settings), indent=1))
     return 0
 
 
-def _data_folder(args: argparse.Namespace) -> str:
-    """The data folder asked for; for debug, one made of this package's own source text."""
+def _is_own_source(args: argparse.Namespace) -> bool:
+    """Whether to train on this package's own source text: debug does where no data folder is given."""
     from reviser.training.recipes import find_recipe
 
     find_recipe(args.recipe)
-    if args.data:
-        return str(args.data)
-    if args.recipe != "debug":
+    if not args.data and args.recipe != "debug":
         raise ConfigError(
             f"{args.recipe} needs text to train on; make a folder with reviser data prepare, give it as --data"
         )
-    return str(_prepare_own_source(Path(_run_folder(args)).parent / "own-source"))
+    return not args.data
+
+
+def _data_folder(args: argparse.Namespace) -> str:
+    """The data folder asked for, or a new one of this package's own source text."""
+    own = Path(_run_folder(args)).parent / "own-source"
+    return str(_prepare_own_source(own) if _is_own_source(args) else args.data)
 
 
 def _run_folder(args: argparse.Namespace) -> str:
@@ -114,7 +135,7 @@ def _prepare_own_source(out: Path) -> Path:
     except OSError as error:
         raise ConfigError(f"cannot write {source}: {error.strerror}; choose another --out") from None
     folder = out / f"data-{hashlib.sha256(source.read_bytes()).hexdigest()[:8]}"
-    prepare([str(source)], folder, load("bytes"), holdout=0.1, workers=1)
+    prepare([str(source)], folder, load(OWN_SOURCE_TOKENIZER), holdout=0.1, workers=1)
     return folder
 
 
@@ -131,7 +152,7 @@ def _open_data(data: str, settings: RunConfig, team: Team) -> tuple[Shards, Shar
     return splits
 
 
-def _start(args: argparse.Namespace, team: Team) -> Trainer:
+def _start(args: argparse.Namespace, team: Team, held: ExitStack) -> Trainer:
     from reviser.data.examples import Slots
     from reviser.training.loop import Trainer
     from reviser.training.runs import Run
@@ -146,11 +167,12 @@ def _start(args: argparse.Namespace, team: Team) -> Trainer:
     if team.is_first:
         # Last, so that a setting that cannot be used leaves no folder behind.
         trainer.run = Run.create(out, settings, str(Path(data).absolute()))
+        held.enter_context(trainer.run.owned())
     _say(team, f"run {out}: {_describe(settings, shards)}")
     return trainer
 
 
-def _resume(args: argparse.Namespace, team: Team) -> Trainer:
+def _resume(args: argparse.Namespace, team: Team, held: ExitStack) -> Trainer:
     from reviser.config import override
     from reviser.data.examples import Slots
     from reviser.training.loop import Trainer
@@ -158,6 +180,7 @@ def _resume(args: argparse.Namespace, team: Team) -> Trainer:
 
     run, settings, data = Run.open(args.resume)
     settings, data = override(settings, args.set), args.data or data
+    _own(run, team, held)
     saved = run.load()
     shards, heldout = _open_data(data, settings, team)
     slots = Slots.of(shards, settings.data.jobs)
@@ -172,6 +195,19 @@ def _resume(args: argparse.Namespace, team: Team) -> Trainer:
     return trainer
 
 
+def _own(run: Run, team: Team, held: ExitStack) -> None:
+    """Keep other processes off a run folder; where the first of this run's cannot, all refuse."""
+    problem = ""
+    if team.is_first:
+        try:
+            held.enter_context(run.owned())
+        except CheckpointError as error:
+            problem = str(error)
+    problem = team.share(problem)
+    if problem:
+        raise CheckpointError(problem)
+
+
 def _describe(settings: RunConfig, shards: Shards) -> str:
     from reviser.model.size import num_parameters
 
@@ -184,15 +220,15 @@ def _say(team: Team, line: str) -> None:
         print(line, file=sys.stderr)
 
 
-def _conclude(args: argparse.Namespace, trainer: Trainer, bound: Bound | None) -> int:
+def _conclude(args: argparse.Namespace, trainer: Trainer, bounds: dict[str, Bound]) -> int:
     folder = _run_folder(args)
     is_done = trainer.step >= trainer.settings.train.steps
     if is_done:
         trainer.finish()
     if trainer.team.is_first and args.json:
         result: dict[str, object] = {"run": folder, "step": trainer.step, "is_done": is_done}
-        if bound is not None:
-            result |= {"bound_perplexity": bound.perplexity, "bits_per_byte": bound.bits_per_byte}
+        for job, bound in bounds.items():
+            result |= bound.metrics(job)
         print(json.dumps(result))
     elif trainer.team.is_first and is_done:
         print(f"done; the model is in {folder}/model, its samples in {folder}/samples")

@@ -1,9 +1,12 @@
 """Batches without end: shards in, packed rows out, drawn by background threads.
 
-Blocks of slots are drawn and packed independently, so any number of workers gives the same rows in the same
-order, and a stream continues from a `Position` alone. Kernels release the GIL, so threads are enough.
+Blocks of examples are drawn independently and packed one after another: examples at a block's end that would not
+fill their rows are packed with the next block. So any number of workers gives the same rows in the same order, and
+a stream continues from a `Position` alone, which names the examples carried over. Kernels release the GIL, so
+threads are enough.
 
-    epoch 0: slots shuffled -> block 0 | block 1 | ...  -> rows of block 0, rows of block 1, ... -> batches
+    epoch 0, slots shuffled | epoch 1 ...   ->   block 0 | block 1 | ...   ->   rows of block 0 | rows of block 1 ...
+                                                       what it leaves over ->         is packed here
 """
 
 from __future__ import annotations
@@ -11,27 +14,45 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from reviser.data.examples import Slots
-from reviser.data.packing import Packed, Packer
+from reviser.data.packing import Drawn, Packed, Packer, fit, join
 from reviser.errors import ConfigError
 from reviser.trajectory.rng import Random
 
 BLOCK = 2048
 """Examples drawn and packed together."""
 
+SPARE = 32
+"""Fewer examples leave too little choice to fill a row well: they wait for the next block."""
+
+Numbers = npt.NDArray[np.int64]
+"""Examples by number: epoch times the number of slots, plus the slot."""
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a stream stands: the next row to be given out."""
+    """Where a stream stands: the next row to be given out, and what its block took over from those before."""
 
-    epoch: int = 0
     block: int = 0
     row: int = 0
+    carried: tuple[int, ...] = ()
+
+    @staticmethod
+    def from_json(parts: dict[str, Any]) -> Position:
+        return Position(**parts | {"carried": tuple(parts["carried"])})
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def epoch(self, num_slots: int) -> int:
+        """The epoch in which its block begins."""
+        return self.block * BLOCK // num_slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +61,15 @@ class Batch:
 
     rows: Packed
     after: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows in the making, and the examples that they leave over."""
+
+    number: int
+    rows: Future[Packed]
+    left: Future[Numbers]
 
 
 class Batches:
@@ -61,13 +91,10 @@ class Batches:
         self.slots, self.packer, self.num_rows, self.seed = slots, packer, num_rows, seed
         self.rank, self.world = rank, world
         self.position = position or Position()
-        if self.position.block >= -(-len(slots) // BLOCK):
-            self.position = Position(self.position.epoch + 1)
-        self.num_blocks = -(-len(slots) // BLOCK)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="batches")
-        self._ahead: deque[tuple[int, int, Future[Packed]]] = deque()
+        self._ahead: deque[Block] = deque()
         self._depth = workers + 1
-        self._orders: dict[int, np.ndarray] = {}
+        self._orders: dict[int, npt.NDArray[np.int64]] = {}
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -77,44 +104,78 @@ class Batches:
         while True:
             pieces, missing = [], self.num_rows
             while missing:
-                packed = self._block(place.epoch, place.block)
+                block = self._block(place)
+                packed = block.rows.result()
                 # Changed settings may have left a position behind the end of its block.
                 take = max(min(missing, len(packed.actions) - place.row), 0)
                 pieces.append((packed, place.row, place.row + take))
                 missing -= take
-                place = self._advance(place, take, len(packed.actions))
+                place = self._advance(place, take, block)
             self.position = place
             yield Batch(_join(pieces, self.rank, self.world), place)
 
-    def _advance(self, place: Position, taken: int, size: int) -> Position:
-        if place.row + taken < size:
-            return Position(place.epoch, place.block, place.row + taken)
-        if place.block + 1 < self.num_blocks:
-            return Position(place.epoch, place.block + 1, 0)
-        return Position(place.epoch + 1, 0, 0)
+    def _advance(self, place: Position, taken: int, block: Block) -> Position:
+        if place.row + taken < len(block.rows.result().actions):
+            return replace(place, row=place.row + taken)
+        return Position(place.block + 1, 0, tuple(block.left.result().tolist()))
 
-    def _block(self, epoch: int, block: int) -> Packed:
-        """The rows of a block, and the next ones ordered from the workers."""
-        while self._ahead and self._ahead[0][:2] != (epoch, block):
-            self._ahead.popleft()[2].cancel()
-        follow = (epoch, block) if not self._ahead else self._next(*self._ahead[-1][:2])
+    def _block(self, place: Position) -> Block:
+        """The block a position lies in, and the next ones ordered from the workers."""
+        if self._ahead and self._ahead[0].number < place.block:
+            self._ahead.popleft()
         while len(self._ahead) < self._depth:
-            self._ahead.append((*follow, self._pool.submit(self._draw, *follow)))
-            follow = self._next(*follow)
-        return self._ahead[0][2].result()
+            self._ahead.append(self._order(place))
+        return self._ahead[0]
 
-    def _next(self, epoch: int, block: int) -> tuple[int, int]:
-        return (epoch, block + 1) if block + 1 < self.num_blocks else (epoch + 1, 0)
+    def _order(self, place: Position) -> Block:
+        """The block behind the last one ordered; with none before it, that of a position."""
+        before: Future[Numbers] = Future()
+        left: Future[Numbers] = Future()
+        if self._ahead:
+            number, before = self._ahead[-1].number + 1, self._ahead[-1].left
+        else:
+            number = place.block
+            before.set_result(np.array(place.carried, np.int64))
+        return Block(number, self._pool.submit(self._pack, number, before, left), left)
 
-    def _draw(self, epoch: int, block: int) -> Packed:
+    def _pack(self, block: int, before: Future[Numbers], left: Future[Numbers]) -> Packed:
+        """Draw a block, then wait for what those before it leave over, and hand on what it leaves itself."""
+        try:
+            numbers = self._numbers(block)
+            drawn = self._draw(numbers)
+            # Blocks are begun in order: another worker is at the one before, or has done it.
+            carried = before.result()
+            if len(carried):
+                numbers, drawn = np.concatenate([carried, numbers]), join([self._draw(carried), drawn])
+            places, num_rows = fit(drawn.sizes, self.packer.row, SPARE)
+        except BaseException as error:
+            left.set_exception(error)
+            raise
+        has_place = places[:, 2] > 0
+        left.set_result(numbers[~has_place])
+        shuffle = Random.of(self.seed, block, 1)
+        return self.packer.fill(drawn.select(has_place), places[has_place], num_rows, shuffle)
+
+    def _numbers(self, block: int) -> Numbers:
+        """The examples of a block: those of an epoch, and of the next ones where it ends."""
+        size, first = len(self.slots), block * BLOCK
+        last = first + BLOCK
+        epochs = range(first // size, -(-last // size))
+        orders = [self._shuffle(epoch)[max(first - epoch * size, 0) : last - epoch * size] for epoch in epochs]
+        return np.concatenate([epoch * size + order for epoch, order in zip(epochs, orders, strict=True)])
+
+    def _shuffle(self, epoch: int) -> npt.NDArray[np.int64]:
         # Another worker may replace the dictionary at any moment: look into it once.
         order = self._orders.get(epoch)
         if order is None:
             order = self.slots.shuffle(self.seed, epoch)
             self._orders = {epoch: order, **dict(list(self._orders.items())[:1])}
-        chosen = order[block * BLOCK : (block + 1) * BLOCK]
-        examples = self.slots.examples(chosen, self.seed, epoch)
-        return self.packer.pack(examples, Random.of(self.seed, epoch, block, 1))
+        return order
+
+    def _draw(self, numbers: Numbers) -> Drawn:
+        """Examples with their trajectories, each of which depends on its number alone."""
+        epochs, slots = np.divmod(numbers, len(self.slots))
+        return self.packer.draw(self.slots.examples(slots, self.seed, epochs))
 
 
 def _join(pieces: list[tuple[Packed, int, int]], rank: int, world: int) -> Packed:

@@ -14,8 +14,6 @@ and continued by the same call; every byte of it is the same either way.
 from __future__ import annotations
 
 import dataclasses
-import fcntl
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -23,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reviser.data.lock import locked
 from reviser.data.shards import (
     FORMAT,
     HEADER,
@@ -118,12 +117,8 @@ def _own(out: Path) -> Iterator[None]:
         raise DataError(f"{out}: a file, but the data goes into a folder; choose another name")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        handle = os.open(out, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with locked(out):
             yield
-        finally:
-            os.close(handle)
     except BlockingIOError as error:
         raise DataError(f"{out}: another process is preparing this folder; wait for it or choose another") from error
     except OSError as error:

@@ -13,6 +13,7 @@ where a sentence begins, and continuations end where a sentence or the document 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -96,6 +97,15 @@ class Examples:
         return self.tokens[start : start + self.length[i]]
 
 
+def join_examples(parts: Sequence[Examples]) -> Examples:
+    """Examples over several stretches of tokens as one, in this order."""
+    offsets = np.cumsum([0, *(len(part.tokens) for part in parts)])
+    names = ("tokens", "prefix", "length", "suffix", "states", "document")
+    joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    first = np.concatenate([part.first + offset for part, offset in zip(parts, offsets, strict=False)])
+    return Examples(first=first, **joined)
+
+
 def sentence_ends(tokenizer: Tokenizer) -> npt.NDArray[np.uint8]:
     """For each token, 1 if a sentence or line may end with it."""
     table = np.zeros(tokenizer.num_text, np.uint8)
@@ -129,10 +139,12 @@ class Slots:
         """The order in which an epoch visits the slots."""
         return np.random.default_rng([seed, epoch]).permutation(len(self))
 
-    def examples(self, slots: npt.NDArray[np.int64], seed: int, epoch: int) -> Examples:
-        """The examples of some slots."""
+    def examples(self, slots: npt.NDArray[np.int64], seed: int, epoch: int | npt.NDArray[np.int64]) -> Examples:
+        """The examples of some slots, all of one epoch or each of its own."""
         documents = np.searchsorted(self.ends, slots, side="right")
-        states = _streams(Random.of(seed, epoch), slots)
+        epochs, states = np.broadcast_to(epoch, slots.shape), np.empty(len(slots), np.uint64)
+        for each in np.unique(epochs):
+            states[epochs == each] = _streams(Random.of(seed, int(each)), slots[epochs == each])
         return _cut(self.documents, self.jobs, self.is_end, documents, states)
 
 

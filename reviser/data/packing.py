@@ -3,8 +3,9 @@
     row  START a b c M STOP' START d e f ... pad pad        labels are one action ahead of the inputs
     pos    0   1 2 3 4       0     1 2 3     0   1          segments 0 0 0 0 0 1 1 1 1 2 2
 
-Packing a block of examples fills about 99 positions in 100. (STOP' is a label only: it is never fed.)
-Padding is an example of its own, without labels.
+Packing many examples fills about 99 positions in 100; what is left over at the end and would not fill its rows can
+be left out, for the next ones to be packed with. (STOP' is a label only: it is never fed.) Padding is an example of
+its own, without labels.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reviser.actions import NUM_SPECIAL
+from reviser.actions import EVERYTHING
 from reviser.canvas import Rules
 from reviser.config import CanvasConfig
-from reviser.data.examples import Examples, shorten
+from reviser.data.examples import Examples, join_examples, shorten
 from reviser.errors import ConfigError, DataError
 from reviser.trajectory.draw import Code, Rows, allocate_rows, draw_rows, encode_order
 from reviser.trajectory.kernels import NO_DRAW, TOO_LONG, jit
@@ -29,7 +30,6 @@ from reviser.trajectory.rng import Random
 
 Array = npt.NDArray[Any]
 MAX_TRIES = 24
-EVERYTHING = (1 << (NUM_SPECIAL + 1)) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,20 @@ class Packed:
         return float(self.num_actions.sum()) / self.actions.size
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Examples with a trajectory each, and how many positions each takes."""
+
+    examples: Examples
+    rows: Rows
+    sizes: npt.NDArray[np.int64]
+
+    def select(self, chosen: Array) -> Drawn:
+        names = ("actions", "has_loss", "begins", "log_q")
+        rows: dict[str, Any] = {name: getattr(self.rows, name)[chosen] for name in names}
+        return Drawn(self.examples.select(chosen), Rows(**rows), self.sizes[chosen])
+
+
 @dataclass(frozen=True)
 class Packer:
     """Draws trajectories for examples and packs them, by one order and one set of rules."""
@@ -71,16 +85,17 @@ class Packer:
 
     def pack(self, examples: Examples, shuffle: Random | None = None) -> Packed:
         """All examples in few rows; `shuffle` puts the rows in a random order."""
-        examples, drawn = self._draw(examples)
-        sizes = _history_sizes(examples, drawn)
-        places = np.empty((len(sizes), 3), np.int64)
-        num_rows = _fit(sizes, self.row, places)
+        drawn = self.draw(examples)
+        return self.fill(drawn, *fit(drawn.sizes, self.row), shuffle)
+
+    def fill(self, drawn: Drawn, places: Array, num_rows: int, shuffle: Random | None = None) -> Packed:
+        """The rows of examples whose places are chosen."""
         if shuffle is not None:
             order = np.random.default_rng(shuffle.state).permutation(num_rows)
             places[:, 0] = order[places[:, 0]]
-        return self._fill(examples, drawn, sizes, places, num_rows)
+        return self._fill(drawn.examples, drawn.rows, drawn.sizes, places, num_rows)
 
-    def _draw(self, examples: Examples) -> tuple[Examples, Rows]:
+    def draw(self, examples: Examples) -> Drawn:
         """A trajectory for each example; what does not fit the context is drawn again, shorter."""
         limit = self.context or self.row
         codes, which = self._pick(examples)
@@ -88,7 +103,7 @@ class Packer:
         late = np.flatnonzero(self._is_bad(examples, drawn, limit))
         for _ in range(MAX_TRIES):
             if not len(late):
-                return examples, drawn
+                return Drawn(examples, drawn, _history_sizes(examples, drawn))
             again = shorten(examples.select(late))
             redrawn = self._draw_once(again, codes, which[late])
             examples.length[late], examples.states[late] = again.length, again.states
@@ -179,34 +194,55 @@ def _table(examples: Examples, places: Array) -> npt.NDArray[np.int64]:
     return np.stack(columns, axis=1).astype(np.int64)
 
 
-@jit
-def _fit(sizes: Array, row: int, places: Array) -> Any:
-    """Row, column and size of each example; returns how many rows.
+def join(parts: Sequence[Drawn]) -> Drawn:
+    """Examples that a packer drew apart as one, in this order."""
+    first = min(int(part.rows.begins.min()) for part in parts)
+    rows = Rows(
+        np.concatenate([part.rows.actions[:, first:] for part in parts]),
+        np.concatenate([part.rows.has_loss[:, first:] for part in parts]),
+        np.concatenate([part.rows.begins - first for part in parts]),
+        np.concatenate([part.rows.log_q for part in parts]),
+    )
+    together = join_examples([part.examples for part in parts])
+    return Drawn(together, rows, np.concatenate([part.sizes for part in parts]))
 
-    Rows are filled one after another, with examples as they come while several more have room, at last with the
-    pair that fills the row best: where lengths hardly differ, best fit leaves several times as much empty.
+
+def fit(sizes: Array, row: int, spare: int = 0) -> tuple[Array, int]:
+    """Row, column and size of each example, and how many rows; all 0 for those that are left out.
+
+    Only where `spare` is given are any left out: the last ones, fewer than `spare` or less than two rows of them.
     """
+    places = np.zeros((len(sizes), 3), np.int64)
+    return places, _fit(sizes, row, spare, places)
+
+
+@jit
+def _fit(sizes: Array, row: int, spare: int, places: Array) -> Any:
+    """Rows are filled one after another: with examples as they come while several more have room, at last with the
+    pair that fills the row best: where lengths hardly differ, best fit leaves several times as much empty. A row
+    begins with the first that has no place, so none waits for long."""
     heads = np.full(row + 1, -1, np.int64)  # examples without a place, by size, as linked lists
     following = np.full(len(sizes), -1, np.int64)
     for i in range(len(sizes) - 1, -1, -1):
         following[i] = heads[sizes[i]]
         heads[sizes[i]] = i
     most = np.empty(row + 1, np.int64)
-    places[:, 2] = 0
-    num_rows, room, coming, largest = 0, 0, 0, row
-    for _ in range(len(sizes)):
+    num_rows, room, coming, largest, rest = 0, 0, 0, row, sizes.sum()
+    for num_done in range(len(sizes)):
         while heads[largest] < 0:
             largest -= 1
         while places[coming, 2]:
             coming += 1
         size = sizes[coming] if room > 2 * largest else _choose_pair(room, heads, following, most)
         if not size:
-            num_rows, room = num_rows + 1, row
-            size = sizes[coming] if room > 2 * largest else _choose_pair(room, heads, following, most)
+            if spare and (len(sizes) - num_done < spare or rest < 2 * row):
+                break
+            num_rows, room, size = num_rows + 1, row, sizes[coming]
         i = heads[size]
         heads[size] = following[i]
         places[i, 0], places[i, 1], places[i, 2] = num_rows - 1, row - room, size
         room -= size
+        rest -= size
     return num_rows
 
 

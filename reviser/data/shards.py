@@ -92,6 +92,13 @@ class Header:
     first_bad: tuple[str, ...]
     num_duplicates: int
 
+    @property
+    def sha256(self) -> str:
+        """Equal for folders with the same documents in the same order and splits, wherever they lie."""
+        splits = {name: dataclasses.asdict(split) for name, split in self.splits.items()}
+        text = json.dumps([self.settings.tokenizer_sha256, splits], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
     def as_json(self) -> dict[str, Any]:
         first = {"format": FORMAT, "version": VERSION, "complete": True, "dtype": self.settings.dtype}
         return first | dataclasses.asdict(self)

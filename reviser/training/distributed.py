@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -36,11 +38,15 @@ class Team:
 
     def sum(self, value: float) -> float:
         """The sum of a number over all processes."""
+        return float(self.sum_each(np.array(value)))
+
+    def sum_each(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Each number summed over all processes; from host to host, so that none waits for its device."""
         if self.world == 1:
-            return value
-        tensor = torch.tensor(value, dtype=torch.float64, device=self.device)
+            return values
+        tensor = torch.from_numpy(values.astype(np.float64))
         dist.all_reduce(tensor)
-        return tensor.item()
+        return tensor.numpy()
 
     def any(self, flag: bool) -> bool:
         return self.sum(float(flag)) > 0
@@ -49,7 +55,7 @@ class Team:
         """What the first process gives, for all of them."""
         box = [value]
         if self.world > 1:
-            dist.broadcast_object_list(box, src=0, device=self.device)
+            dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
         return box[0]
 
     def wait(self) -> None:
@@ -74,7 +80,8 @@ def join_team(device: str = "auto") -> Team:
         chosen = torch.device("cuda", index)
         torch.cuda.set_device(chosen)
     if world > 1 and not dist.is_initialized():
-        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", rank=rank, world_size=world)
+        backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
+        dist.init_process_group(backend, rank=rank, world_size=world)
     return Team(rank, world, chosen)
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from reviser.canvas import Rules
-from reviser.config import CanvasConfig
+from reviser.config import CanvasConfig, ModelConfig
 from reviser.data.examples import Examples, heldout_examples
 from reviser.data.packing import Packed, Packer
 from reviser.data.shards import Shards
@@ -26,6 +27,7 @@ from reviser.trajectory.orders import Mixture, Order
 from reviser.trajectory.record import Seed, Trajectory
 
 ROWS_AT_ONCE = 32
+Nats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,16 @@ class Bound:
     @property
     def perplexity(self) -> float:
         return math.exp(min(self.nats_per_token, 700.0))
+
+    def metrics(self, job: str) -> dict[str, float]:
+        """Its numbers by the names that metrics have; those of the job `continue` are the plain ones."""
+        before = "" if job == "continue" else f"{job}_"
+        return {
+            f"{before}bound_nats_per_token": self.nats_per_token,
+            f"{before}bound_error": self.error,
+            f"{before}bound_perplexity": self.perplexity,
+            f"{before}bits_per_byte": self.bits_per_byte,
+        }
 
 
 class Heldout:
@@ -68,26 +80,36 @@ class Heldout:
 
     def measure(self, model: Transformer, device: torch.device, precision: str = "float32") -> Bound:
         """The bound of a model on these examples."""
-        if model.positions is not None and self.longest > model.config.context:
+        return self.summarise(self.score(model, device, precision))
+
+    def check_fits(self, config: ModelConfig) -> None:
+        """Refuse a model whose table of positions is too short."""
+        if config.positions == "absolute" and self.longest > config.context:
             raise ConfigError(
                 f"held-out trajectories take up to {self.longest} positions and the model has a table of "
-                f"{model.config.context}; measure shorter texts"
+                f"{config.context}; measure shorter texts"
             )
+
+    def score(
+        self, model: Transformer, device: torch.device, precision: str = "float32", rank: int = 0, world: int = 1
+    ) -> Nats:
+        """-log p of each example; one of several processes scores every `world`-th row and leaves 0 elsewhere."""
+        self.check_fits(model.config)
         was_training = model.training
         model.eval()
         nats = np.zeros(self.packed.actions.shape)
-        for start in range(0, len(nats), ROWS_AT_ONCE):
-            part = slice(start, start + ROWS_AT_ONCE)
+        for start in range(rank, len(nats), ROWS_AT_ONCE * world):
+            part = slice(start, start + ROWS_AT_ONCE * world, world)
             with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
                 inputs = to_inputs(_take(self.packed, part), self.longest, device)
                 nats[part] = label_nats(model, inputs).float().cpu().numpy()
         model.train(was_training)
-        return self._summarise(nats)
+        return np.array([nats[row, col : col + size].sum() for row, col, size in self.packed.places])
 
-    def _summarise(self, nats: np.ndarray) -> Bound:
+    def summarise(self, nats: Nats) -> Bound:
+        """The bound, given -log p of each example."""
         packed = self.packed
-        sums = np.array([nats[row, col : col + size].sum() for row, col, size in packed.places])
-        total = sums + packed.log_q
+        total = nats + packed.log_q
         tokens = packed.num_tokens
         mean = float(total.sum() / tokens.sum())
         # A ratio of sums: the error of its linearisation.
@@ -137,4 +159,8 @@ def _take(packed: Packed, rows: slice, columns: slice = slice(None)) -> Packed:
 
 
 def _num_bytes(examples: Examples, tokenizer: Tokenizer) -> int:
-    return sum(len(tokenizer.decode(examples.target(i).tolist()).encode()) for i in range(len(examples)))
+    """Bytes of the targets' text. A target may begin or end inside a character, so decoding it would add U+FFFD."""
+    targets = [examples.target(i).tolist() for i in range(len(examples))]
+    if tokenizer.is_byte_level:
+        return sum(len(tokenizer.bytes_of(token)) for target in targets for token in target)
+    return sum(len(tokenizer.decode(target).encode()) for target in targets)

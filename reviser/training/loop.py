@@ -11,7 +11,6 @@ import math
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -34,6 +33,7 @@ from reviser.training.runs import Run, Saved
 from reviser.training.samples import write_samples
 from reviser.training.settings import RunConfig
 from reviser.trajectory.names import parse_order
+from reviser.trajectory.orders import Order
 from reviser.trajectory.rng import Random
 
 
@@ -52,6 +52,7 @@ class Trainer:
         self.settings, self.slots, self.run, self.team = settings, slots, run, team
         self.step, self.stop_signal = 0, 0
         self._last: tuple[Tensor, float, Tensor] | None = None
+        self._whole: Transformer | None = None
         torch.manual_seed(settings.train.seed)
         model = Transformer(settings.model).to(team.device)
         is_cuda = team.device.type == "cuda"
@@ -70,13 +71,26 @@ class Trainer:
         self.packer = Packer(
             order, settings.rules, settings.model.canvas, settings.data.row, settings.model.context, longest
         )
-        self.heldout, self.tokenizer = None, heldout.tokenizer if heldout else None
-        if heldout is not None and order.has_likelihood:
-            self.heldout = Heldout(
-                heldout, order, settings.rules, settings.model.canvas, train.eval_examples, train.eval_prefix,
-                train.eval_length,
-            )  # fmt: skip
+        self.tokenizer = heldout.tokenizer if heldout else None
+        self.data = heldout.header.sha256 if heldout else ""
+        self.heldout = self._hold_out(heldout, order) if heldout and order.has_likelihood else {}
         self.position = Position()
+
+    def _hold_out(self, shards: Shards, order: Order) -> dict[str, Heldout]:
+        """What is measured of each job."""
+        settings, train = self.settings, self.settings.train
+        counts = {"continue": train.eval_examples, "infill": train.eval_infill}
+        jobs = {
+            job: Heldout(
+                shards, order, settings.rules, settings.model.canvas, count, train.eval_prefix, train.eval_length,
+                infill=job == "infill",
+            )
+            for job, count in counts.items()
+            if count
+        }  # fmt: skip
+        for heldout in jobs.values():
+            heldout.check_fits(settings.model)
+        return jobs
 
     def _compile(self) -> None:
         if self.team.world > 1 and self.settings.train.parallel == "fsdp":
@@ -85,19 +99,20 @@ class Trainer:
         else:
             self.objective.trunk = torch.compile(self.model.hidden, dynamic=False)
 
-    def train(self, steps: int | None = None) -> Bound | None:
-        """Train to the end, or for some steps; returns the last held-out bound."""
+    def train(self, steps: int | None = None) -> dict[str, Bound]:
+        """Train to the end, or for some steps; returns the last held-out bound of each job."""
         try:
             return self._train(steps)
         except OSError as error:
             if self.run is None:
                 raise
-            raise self.run.explain(error) from None
+            file = f"{error.filename}: " if error.filename else ""
+            raise self.run.explain(f"training stopped at step {self.step}: {file}{error.strerror or error}") from None
 
-    def _train(self, steps: int | None) -> Bound | None:
+    def _train(self, steps: int | None) -> dict[str, Bound]:
         train, last = self.settings.train, min(self.settings.train.steps, self.step + (steps or 1 << 60))
         feed = self.feed()
-        bound = None
+        bounds: dict[str, Bound] = {}
         progress = Progress(self.settings, self.step, self.team.is_first, self.run, self.team.world)
         with self._listening(), progress:
             try:
@@ -105,7 +120,7 @@ class Trainer:
                     self.advance(work, progress)
                     is_last = self.step == last
                     if self.step % train.eval_every == 0 or is_last:
-                        bound = self._measure(progress)
+                        bounds = self._measure(progress)
                     if self.step % train.sample_every == 0 or is_last:
                         self._sample()
                     # All processes must agree, which costs them a moment.
@@ -119,7 +134,7 @@ class Trainer:
                         break
             finally:
                 feed.close()
-        return bound
+        return bounds
 
     def feed(self) -> Feed:
         """The work of the steps to come."""
@@ -133,6 +148,7 @@ class Trainer:
     def advance(self, work: Work, progress: Progress) -> None:
         """Make one step."""
         settings, team = self.settings, self.team
+        self._whole = None
         self.module.train()
         torch.manual_seed(Random.of(settings.train.seed, self.step, team.rank).state >> 1)
         set_lr(self.optimizers, lr_factor(self.step, settings.train.steps, settings.optimizer), settings.optimizer)
@@ -159,7 +175,7 @@ class Trainer:
         factor = lr_factor(self.step - 1, self.settings.train.steps, self.settings.optimizer)
         progress.report(
             self.step, loss_nats=loss, gradient_norm=norm_value, lr=factor * self.settings.optimizer.lr,
-            epoch=self.position.epoch,
+            epoch=self.position.epoch(len(self.slots)),
         )  # fmt: skip
 
     def _check_last(self) -> tuple[float, float]:
@@ -180,37 +196,34 @@ class Trainer:
             f"step {self.step}: {found}; {kept}; continue it with a smaller --set optimizer.lr or optimizer.clip"
         )
 
-    def _measure(self, progress: Progress) -> Bound | None:
-        """The held-out bound; one that is no number ends the run before anything is saved."""
-        if self.heldout is None:
-            return None
-        bound = None
-        if self.team.world == 1 or self.settings.train.parallel == "ddp":
-            if self.team.is_first:
-                bound = self.heldout.measure(self.model, self.team.device, self.precision)
-        else:
-            bound = self.heldout.measure(self._gathered(), self.team.device, self.precision)
-        nats = self.team.sum(bound.nats_per_token if bound is not None else 0.0)
-        self._check_finite({"held-out bound": nats})
-        if bound is not None:
-            progress.report(self.step, bound_nats_per_token=bound.nats_per_token, bound_error=bound.error,
-                            bound_perplexity=bound.perplexity, bits_per_byte=bound.bits_per_byte)  # fmt: skip
-        return bound
+    def _measure(self, progress: Progress) -> dict[str, Bound]:
+        """The held-out bounds; one that is no number ends the run before anything is saved."""
+        team, bounds = self.team, {}
+        for job, heldout in self.heldout.items():
+            share = heldout.score(self._gathered(), team.device, self.precision, team.rank, team.world)
+            bounds[job] = heldout.summarise(team.sum_each(share))
+            name = "held-out bound" if job == "continue" else f"held-out {job} bound"
+            self._check_finite({name: bounds[job].nats_per_token})
+        if bounds:
+            values = {name: value for job, bound in bounds.items() for name, value in bound.metrics(job).items()}
+            progress.report(self.step, **values)
+        return bounds
 
     def _gathered(self) -> Transformer:
-        """The model with whole tensors, where its own lie in pieces."""
+        """The model with whole tensors, where its own lie in pieces; gathered once a step."""
         if self.team.world == 1 or self.settings.train.parallel == "ddp":
             return self.model
-        copy = Transformer(self.settings.model).to(self.team.device)
-        with torch.no_grad():
-            for target, source in zip(copy.parameters(), self.model.parameters(), strict=True):
-                target.copy_(whole(source))
-        return copy
+        if self._whole is None:
+            self._whole = Transformer(self.settings.model).to(self.team.device)
+            with torch.no_grad():
+                for target, source in zip(self._whole.parameters(), self.model.parameters(), strict=True):
+                    target.copy_(whole(source))
+        return self._whole
 
     def _sample(self) -> None:
         model = self._gathered()
         if self.team.is_first and self.run is not None and self.tokenizer is not None:
-            write_samples(model, self.tokenizer, self.settings, self.run.folder / "samples", self.step)
+            self.run.keep_samples(self.step, write_samples(model, self.tokenizer, self.settings))
 
     def save(self) -> None:
         """Write a checkpoint of a state that is sound; all processes must call this."""
@@ -222,18 +235,24 @@ class Trainer:
             for key, value in state.items()
         }
         if self.team.is_first and self.run is not None:
-            self.run.save(self.step, tensors, optimizer, {"position": asdict(self.position)},
-                          self.settings.train.keep)  # fmt: skip
+            state = {"position": self.position.as_json(), "data_sha256": self.data}
+            self.run.save(self.step, tensors, optimizer, state, self.settings.train.keep)
         self.team.wait()
 
     def restore(self, saved: Saved) -> None:
-        """Continue from a checkpoint."""
+        """Continue from a checkpoint, on the data that it was made with."""
+        made_with = saved.state.get("data_sha256", "unknown")
+        if made_with != self.data:
+            raise CheckpointError(
+                f"the checkpoint was made with other data (sha256 {made_with[:12]}, now {self.data[:12]}); a run "
+                "goes on with the data it was begun with: give that folder as --data, or start a run of its own"
+            )
         whole_model = Transformer(self.settings.model)
         load_weights(whole_model, saved.weights, "the checkpoint")
         for target, source in zip(self.model.parameters(), whole_model.parameters(), strict=True):
             copy_whole(target.data, source.data)
         self._restore_optimizer(saved.optimizer)
-        self.step, self.position = int(saved.state["step"]), Position(**saved.state["position"])
+        self.step, self.position = int(saved.state["step"]), Position.from_json(saved.state["position"])
 
     def _restore_optimizer(self, tensors: dict[str, Tensor]) -> None:
         parameters = dict(self.model.named_parameters())
@@ -258,7 +277,9 @@ class Trainer:
         """Write the model folder of the finished run."""
         model = self._gathered()
         if self.team.is_first and self.run is not None and self.tokenizer is not None:
-            save_pretrained(model, self.run.folder / "model", self.tokenizer, overwrite=True)
+            folder = self.run.folder / "model"
+            with self.run.writing(folder):
+                save_pretrained(model, folder, self.tokenizer, overwrite=True)
         self.team.wait()
 
     @contextmanager

@@ -118,9 +118,10 @@ class Progress:
         if self.run is not None:
             self.run.record(step=step, elapsed_s=round(time.perf_counter() - self.began, 2), **values)
             self.run.log(self._line(step, values))
-        if self._writer is not None:
-            for name, value in values.items():
-                self._writer.add_scalar(name, value, step)
+        if self.run is not None and self._writer is not None:
+            with self.run.writing(self.run.folder / "tensorboard"):
+                for name, value in values.items():
+                    self._writer.add_scalar(name, value, step)
         self._show(step, values)
 
     def _show(self, step: int, values: dict[str, float]) -> None:
@@ -142,13 +143,13 @@ class Progress:
             parts.append(f"waiting {values['waiting_share']:.0%}")
             left = (self.settings.train.steps - step) * (time.perf_counter() - self.began) / max(step - self.first, 1)
             parts.append(f"{left / 60:.1f} min left")
-        if "bound_perplexity" in values:
-            parts.append(
-                f"held-out bound {values['bound_perplexity']:.2f} ppl/token "
-                f"({values['bound_nats_per_token']:.4f} ± {values['bound_error']:.4f} nats), "
-                f"{values['bits_per_byte']:.4f} bits/byte"
-            )
-        return parts
+        return parts + [
+            f"held-out {before.replace('_', ' ')}bound {values[before + 'bound_perplexity']:.2f} ppl/token "
+            f"({values[before + 'bound_nats_per_token']:.4f} ± {values[before + 'bound_error']:.4f} nats), "
+            f"{values[before + 'bits_per_byte']:.4f} bits/byte"
+            for before in ("", "infill_")
+            if before + "bound_perplexity" in values
+        ]
 
 
 def _tensorboard(run: Run, step: int, console: Console) -> Any:

@@ -5,6 +5,7 @@
     tensorboard/  samples/           event files; texts the model wrote on the way
     checkpoints/step-00001000/       model.safetensors, optimizer.safetensors, state.json with their sha256
     model/                           the finished model folder
+    .lock                            locked while a process trains here
 
 Checkpoints are written beside and renamed, so one that has its name is whole; no other run is overwritten.
 """
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,11 +34,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from reviser import __version__, config
+from reviser.data.lock import locked
 from reviser.data.shards import hash_file
 from reviser.errors import CheckpointError
 from reviser.training.settings import RunConfig
 
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -90,18 +93,39 @@ class Run:
             raise CheckpointError(f"{run.folder / 'run.json'} is missing or damaged ({error})") from None
         return run, settings, data
 
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Keep every other process from training in this folder."""
+        with ExitStack() as held:
+            with self.writing(self.folder / LOCK):
+                try:
+                    held.enter_context(locked(self.folder / LOCK))
+                except BlockingIOError:
+                    raise CheckpointError(
+                        f"another process is training in {self.folder}; wait for it or stop it, or start another run"
+                    ) from None
+            yield
+
     def record(self, **values: Any) -> None:
         """Append one measurement to metrics.jsonl."""
-        with self._writing(), open(self.folder / "metrics.jsonl", "a", encoding="utf8") as file:
-            file.write(json.dumps(values) + "\n")
+        self._append("metrics.jsonl", json.dumps(values))
 
     def log(self, line: str) -> None:
-        with self._writing(), open(self.folder / "log.txt", "a", encoding="utf8") as file:
-            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
+        self._append("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
+
+    def keep_samples(self, step: int, text: str) -> None:
+        """samples/step-00000100.txt"""
+        path = self.folder / "samples" / f"step-{step:08d}.txt"
+        with self.writing(path):
+            path.write_text(text, encoding="utf8")
+
+    def _append(self, name: str, line: str) -> None:
+        with self.writing(self.folder / name), open(self.folder / name, "a", encoding="utf8") as file:
+            file.write(line + "\n")
 
     def change(self, settings: RunConfig, assignments: Sequence[str]) -> None:
         """Keep settings that were changed on the way, and a line about them in the log."""
-        with self._writing():
+        with self.writing(self.folder / "config.json"):
             config.dump(settings, self.folder / "config.json")
         self.log(f"settings changed: {' '.join(assignments)}")
 
@@ -109,7 +133,7 @@ class Run:
         """Drop measurements behind a step, which will be made again, and what a kill left of a line."""
         path = self.folder / "metrics.jsonl"
         if path.is_file():
-            with self._writing():
+            with self.writing(path):
                 lines = [line for line in path.read_text(encoding="utf8").splitlines() if _step_of(line) <= step]
                 _write_text(path, "".join(line + "\n" for line in lines))
 
@@ -119,16 +143,17 @@ class Run:
         return sorted(int(name.removeprefix("step-")) for name in names if name[5:].isdigit())
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def writing(self, path: Path) -> Iterator[None]:
+        """Name a file of the folder that cannot be written: the system's own error often does not."""
         try:
             yield
-        except OSError as error:
-            raise self.explain(error) from None
+        except (OSError, SafetensorError) as error:
+            raise self.explain(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
 
-    def explain(self, error: OSError) -> CheckpointError:
-        """What the user reads when the folder cannot be written."""
+    def explain(self, problem: str) -> CheckpointError:
+        """What the user reads when the system refuses something on the way: what is left, and how to go on."""
         return CheckpointError(
-            f"cannot write into {self.folder}: {error.strerror or error}; {self.last_good()}; mend that and "
+            f"{problem}; {self.last_good()}; mend that and "
             + (f"go on with --resume {self.folder}" if self.steps() else "start the run anew")
         )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from reviser.decoding.engine import PAPER, Engine, Request
 from reviser.model.transformer import Transformer
 from reviser.tokenizer import Tokenizer
@@ -14,8 +12,8 @@ PROMPTS = ("", "The old lighthouse", "In the spring of that year,")
 MAX_ACTIONS = 64
 
 
-def write_samples(model: Transformer, tokenizer: Tokenizer, settings: RunConfig, folder: Path, step: int) -> None:
-    """`folder`/step-00000100.txt: what each prompt grows into, with its number of actions."""
+def write_samples(model: Transformer, tokenizer: Tokenizer, settings: RunConfig) -> str:
+    """What each prompt grows into, with its number of actions."""
     # A tiny model may have no room for all of a prompt.
     room = min(settings.model.context // 2, settings.model.max_length)
     prompts = [tokenizer.encode(prompt)[:room] for prompt in PROMPTS]
@@ -28,4 +26,4 @@ def write_samples(model: Transformer, tokenizer: Tokenizer, settings: RunConfig,
         ending = "stopped" if written.has_stopped else "out of actions"
         title = f"--- {tokenizer.decode(tokens)!r}, {len(written.actions)} actions, {ending}"
         parts.append(f"{title}\n{tokenizer.decode(written.canvas.tokens)}\n")
-    (folder / f"step-{step:08d}.txt").write_text("\n".join(parts), encoding="utf8")
+    return "\n".join(parts)

@@ -80,6 +80,9 @@ class TrainConfig:
     log_every: int = 10
     eval_every: int = 500
     eval_examples: int = 256
+    """Held-out examples that continue a text."""
+    eval_infill: int = 0
+    """Held-out examples that fill a gap, measured apart; their suffix is as long as their prefix."""
     eval_prefix: int = 32
     eval_length: int = 128
     sample_every: int = 500
@@ -94,8 +97,14 @@ class TrainConfig:
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 1")
-        if self.eval_prefix < 0:
-            raise ConfigError(f"train.eval_prefix={self.eval_prefix} must be 0 or more")
+        for name in ("eval_prefix", "eval_infill"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"train.{name}={getattr(self, name)} must be 0 or more")
+        if self.eval_infill and not self.eval_prefix:
+            raise ConfigError(
+                f"train.eval_infill={self.eval_infill} needs text on both sides of a gap; set train.eval_prefix to 1 "
+                "or more"
+            )
         if self.rows % self.accumulate:
             raise ConfigError(f"train.rows={self.rows} does not divide into accumulate={self.accumulate} parts")
 
