@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from reviser.actions import Alphabet
+from reviser.actions import EVERYTHING, Alphabet
 from reviser.model import loss as module
-from reviser.model.loss import EVERYTHING, INSERT_BIT, allowed, loss, nats, reference_nats
+from reviser.model.loss import INSERT_BIT, allowed, loss, nats, reference_nats
 
 ALPHABET = Alphabet(num_text=11, pad=4)
 ROWS = 64

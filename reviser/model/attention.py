@@ -1,7 +1,7 @@
 """Causal self-attention, plain and packed: the one place that chooses a kernel.
 
-Queries, keys and values are [B, T, H, D] (rows, positions, heads, head width), and so is the result.
-Without a `Layout` each row is one example. With one, several examples share a row and none sees another:
+A kernel takes queries, keys and values as one [B, T, 3, H, D] (rows, positions, heads, head width), turns the first two
+by their positions where there is a rotation, and gives [B, T, H, D]. Without a `Layout` each row is one example. With one, several examples share a row and none sees another:
 
     row       a a a b b c c c        b's second position attends to b's two positions alone
     segments  0 0 0 1 1 2 2 2        positions restart: 0 1 2 0 1 0 1 2
@@ -24,7 +24,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import flex_attention as flex
 
-Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
+from reviser.model.layers import FUSED, Rotation, turned
+
+Kernel = Callable[[Tensor, Rotation | None], Tensor]
 
 try:
     from torch.nn.attention import varlen as flash
@@ -72,17 +74,31 @@ class Layout:
 
 def attend(q: Tensor, k: Tensor, v: Tensor, layout: Layout | None = None, dropout: float = 0.0) -> Tensor:
     """Causal attention inside each example, by the best kernel there is."""
-    return choose(layout, q.device, q.dtype, dropout)(q, k, v)
+    return choose(layout, q.device, q.dtype, dropout)(torch.stack([q, k, v], dim=-3), None)
 
 
 def choose(layout: Layout | None, device: torch.device, dtype: torch.dtype, dropout: float) -> Kernel:
     """The kernel for all layers of one forward pass."""
     if layout is None:
-        return partial(_causal, dropout=dropout)
-    # The packed kernels know no dropout and no float32.
-    if device.type == "cuda" and dropout == 0.0 and dtype in (torch.float16, torch.bfloat16):
-        return partial(varlen, layout=layout) if HAS_VARLEN else partial(documents, block_mask=block_mask(layout))
-    return partial(masked, mask=layout.mask(), dropout=dropout)
+        return _turning(partial(_causal, dropout=dropout))
+    if device.type == "cuda" and dtype in (torch.float16, torch.bfloat16):
+        if FUSED is not None:
+            return partial(_fused, layout=layout, bounds=bounds(layout), dropout=dropout)
+        return _packed(layout, dropout)
+    return _turning(partial(masked, mask=layout.mask(), dropout=dropout))
+
+
+def _packed(layout: Layout, dropout: float) -> Kernel:
+    """For half precision on CUDA; torch's own packed kernels know no dropout."""
+    if dropout > 0:
+        return _turning(partial(masked, mask=layout.mask(), dropout=dropout))
+    if HAS_VARLEN:
+        return _turning(partial(varlen, layout=layout))
+    return _turning(partial(documents, block_mask=block_mask(layout)))
+
+
+def _turning(attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Kernel:
+    return lambda qkv, turn: attend(*turned(qkv, turn))
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, layout: Layout | None = None) -> Tensor:
@@ -103,6 +119,25 @@ def masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float = 0.0) 
     """Attention under a dense mask: any device, any dtype, O(T^2) memory."""
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout).transpose(1, 2)
+
+
+def bounds(layout: Layout) -> tuple[Tensor, Tensor]:
+    """For each flattened place [B * T] int32: where its example begins, and one past where it ends."""
+    places = torch.arange(layout.positions.numel(), dtype=torch.int32, device=layout.starts.device)
+    number = torch.searchsorted(layout.starts, places, right=True)
+    return layout.starts[number - 1], layout.starts[number]
+
+
+def _fused(
+    qkv: Tensor, turn: Rotation | None, layout: Layout, bounds: tuple[Tensor, Tensor], dropout: float
+) -> Tensor:
+    """fused.py's kernel over the flattened rows, where it takes their shape."""
+    flat = qkv.flatten(0, 1).contiguous()
+    if FUSED is None or not FUSED.fits(flat):
+        return _packed(layout, dropout)(qkv, turn)
+    cos, sin = (each.flatten(0, -2) for each in turn) if turn is not None else (flat.new_empty(0, 0),) * 2
+    seed = torch.randint(1 << 31, (1,), device=qkv.device) if dropout else bounds[0][:1]
+    return cast(Tensor, FUSED.packed_attention(flat, cos, sin, *bounds, dropout, seed)[0]).view(qkv[:, :, 0].shape)
 
 
 def varlen(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from reviser.config import ModelConfig
+from reviser.model.layers import Rotation, turned
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +67,9 @@ class Cache:
         is_later = torch.arange(span, device=positions.device) > positions[:, None, :, None]
         return torch.zeros_like(is_later, dtype=self.keys[0].dtype).masked_fill(is_later, -torch.inf)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, layer: int, slots: Tensor, bias: Tensor) -> Tensor:
-        """Write k and v [B, S, H, D] to their slots, then attend to as many slots as the bias covers."""
+    def attend(self, qkv: Tensor, turn: Rotation | None, layer: int, slots: Tensor, bias: Tensor) -> Tensor:
+        """Write keys and values of [B, S, 3, H, D] to their slots, then attend to as many as the bias covers."""
+        q, k, v = turned(qkv, turn)
         keys, values, span = self.keys[layer], self.values[layer], bias.shape[-1]
         rows = torch.arange(len(q), device=q.device)[:, None]
         keys[rows, :, slots] = k.to(keys.dtype)

@@ -6,6 +6,8 @@ MLP), `rms` has no bias anywhere. Both are pre-norm: x + f(norm(x)).
 
 from __future__ import annotations
 
+import importlib
+from types import ModuleType
 from typing import cast
 
 import torch
@@ -13,6 +15,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reviser.config import ModelConfig
+
+
+def _find_fused() -> ModuleType | None:
+    if not torch.cuda.is_available():
+        return None
+    try:
+        return importlib.import_module("reviser.model.fused")
+    except ImportError:
+        return None
+
+
+FUSED = _find_fused()
+"""fused.py, where there is a GPU and Triton; found here, since a compiler cannot follow an import."""
 
 
 class RmsNorm(nn.RMSNorm):
@@ -43,10 +58,14 @@ class Mlp(nn.Module):
         self.dropout = make_dropout(config)
 
     def forward(self, x: Tensor) -> Tensor:
-        units = self._activate(self.up(x))
-        return cast(Tensor, self.dropout(self.down(self.dropout(units))))
+        return cast(Tensor, self.dropout(self.down(self.dropout(self._activate(x)))))
 
-    def _activate(self, units: Tensor) -> Tensor:
+    def _activate(self, x: Tensor) -> Tensor:
+        """The units' values."""
+        is_fused = x.is_cuda and self.training
+        if FUSED is not None and is_fused and self.activation == "gelu" and self.up.bias is not None:
+            return cast(Tensor, FUSED.biased_gelu(F.linear(x, self.up.weight), self.up.bias))
+        units: Tensor = self.up(x)
         if self.activation == "gelu":
             return F.gelu(units)
         if self.activation == "relu2":
@@ -87,3 +106,9 @@ def rotate(x: Tensor, turn: Rotation) -> Tensor:
     cos, sin = turn
     first, second = x.float().chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+
+
+def turned(qkv: Tensor, turn: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values out of [.., T, 3, H, D], the first two turned by their positions."""
+    q, k, v = qkv.unbind(dim=-3)
+    return (q, k, v) if turn is None else (rotate(q, turn), rotate(k, turn), v)

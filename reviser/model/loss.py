@@ -17,23 +17,21 @@ pass, so that no logits are kept and nothing is computed twice; `nats` is the sa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reviser.actions import NUM_SPECIAL, Alphabet
+from reviser.actions import EVERYTHING, NUM_SPECIAL, Alphabet
+from reviser.model.layers import FUSED
 
 INSERT_BIT = NUM_SPECIAL
 """The bit of `valid` behind those of the special actions: whether any token may be inserted."""
 
-EVERYTHING = (1 << (INSERT_BIT + 1)) - 1
-
 CHUNKS = {"cuda": 8192, "cpu": 1024}
 """Positions whose logits exist at once, 8192 of them 0.8 GB at 50,304 rows in half precision."""
 
-Score = Callable[[Tensor, Tensor, Tensor, Tensor, int], tuple[Tensor, Tensor]]
+Score = Callable[[Tensor, Tensor, Tensor | None, Tensor, Alphabet], tuple[Tensor, Tensor]]
 
 
 def allowed(valid: Tensor, alphabet: Alphabet) -> Tensor:
@@ -67,12 +65,12 @@ def loss(
     """The weighted sum of nats, and the sum of the weights of all labels: divide sums, never means.
 
     `weight` [rows, d] may have more rows than the alphabet. Under autocast the products are in its dtype, the
-    softmax and the sum of the weight's gradient in float32. `fuse` compiles the softmax into one kernel.
+    softmax and the sum of the weight's gradient in float32. `fuse` scores in one kernel (fused.py), where it can run.
     """
     weights = torch.ones_like(labels, dtype=torch.float32) if weights is None else weights.float()
     weights = weights.where(labels >= 0, 0.0)
-    score = _fused() if fuse else score_chunk
     run: Callable[..., Tensor] = _ChunkedLoss.apply
+    score = score_chunk if FUSED is None or not fuse else FUSED.score
     total = run(hidden, weight, labels, valid, weights, alphabet, chunk, score)
     return total, weights.sum()
 
@@ -87,20 +85,21 @@ def nats(
     chunk: int | None = None,
 ) -> Tensor:
     """[B, T] float32 nats of each label, 0 where there is none."""
+    flat, matrix = _operands(hidden, weight)
     out = torch.zeros(labels.numel(), device=hidden.device)
-    for part, logits, can_insert in _logits(hidden, weight, labels, valid, alphabet, chunk):
+    for part in _parts(flat, chunk):
         chosen = labels.flatten()[part]
-        logits = _without_inserts(logits, can_insert, alphabet.num_text)
-        picked = logits.gather(1, chosen.clamp(min=0)[:, None])[:, 0]
-        out[part] = (logits.logsumexp(dim=-1) - picked).where(chosen >= 0, 0.0)
+        scores = _mask(_product(flat[part], matrix), chosen, _some(valid, part), alphabet)
+        picked = scores.gather(1, chosen.clamp(min=0)[:, None])[:, 0]
+        out[part] = (scores.logsumexp(dim=-1) - picked).where(chosen >= 0, 0.0)
     return out.view_as(labels)
 
 
 def score_chunk(
-    logits: Tensor, labels: Tensor, can_insert: Tensor, weights: Tensor, num_text: int
+    logits: Tensor, labels: Tensor, valid: Tensor | None, weights: Tensor, alphabet: Alphabet
 ) -> tuple[Tensor, Tensor]:
-    """Nats [C], and weights * (softmax - label) [C, rows] in the logits' dtype: one kernel when compiled."""
-    scores = _without_inserts(logits, can_insert, num_text)
+    """Nats [C], and weights * (softmax - label) [C, rows] in the logits' dtype, which may be overwritten."""
+    scores = _mask(logits, labels, valid, alphabet)
     normaliser = scores.logsumexp(dim=-1, keepdim=True)
     picked = scores.gather(1, labels.clamp(min=0)[:, None])
     is_label = torch.arange(logits.shape[1], device=logits.device) == labels[:, None]
@@ -125,9 +124,9 @@ class _ChunkedLoss(torch.autograd.Function):
         total = torch.zeros((), device=hidden.device)
         for_hidden = torch.empty_like(flat)
         for_weight = torch.zeros_like(weight, dtype=torch.float32)
-        for part, logits, can_insert in _logits(hidden, weight, labels, valid, alphabet, chunk):
-            shares = weights.flatten()[part]
-            values, gradient = score(logits, labels.flatten()[part], can_insert, shares, alphabet.num_text)
+        for part in _parts(flat, chunk):
+            logits, shares = _product(flat[part], matrix), weights.flatten()[part]
+            values, gradient = score(logits, labels.flatten()[part], _some(valid, part), shares, alphabet)
             total += (values * shares).sum()
             with torch.autocast(hidden.device.type, enabled=False):
                 torch.mm(gradient, matrix, out=for_hidden[part])
@@ -151,33 +150,30 @@ def _operands(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return hidden.detach().flatten(0, -2).to(dtype), weight.detach().to(dtype)
 
 
-def _logits(
-    hidden: Tensor, weight: Tensor, labels: Tensor, valid: Tensor | None, alphabet: Alphabet, chunk: int | None
-) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Chunk by chunk: its places, its logits without invalid specials and padding, and who may insert."""
-    flat, matrix = _operands(hidden, weight)
-    chunk = chunk or CHUNKS.get(hidden.device.type, 1024)
-    masks = torch.full_like(labels, EVERYTHING) if valid is None else valid.where(labels >= 0, EVERYTHING)
-    bits = torch.arange(NUM_SPECIAL, device=hidden.device)
-    for start in range(0, len(flat), chunk):
-        part = slice(start, start + chunk)
-        mask = masks.flatten()[part]
-        with torch.autocast(hidden.device.type, enabled=False):
-            logits = flat[part] @ matrix.T
-        # Few columns, done here: in the fused kernel every column would pay for the shifts.
-        logits[:, alphabet.size :] = -torch.inf
-        if valid is not None:
-            logits[:, alphabet.pad] = -torch.inf
-            is_off = (mask[:, None] >> bits) & 1 == 0
-            logits[:, alphabet.num_text : alphabet.size].masked_fill_(is_off, -torch.inf)
-        yield part, logits, (mask >> INSERT_BIT).bool()
+def _parts(flat: Tensor, chunk: int | None) -> Iterator[slice]:
+    """The places of each chunk."""
+    chunk = chunk or CHUNKS.get(flat.device.type, 1024)
+    return (slice(start, start + chunk) for start in range(0, len(flat), chunk))
 
 
-def _without_inserts(logits: Tensor, can_insert: Tensor, num_text: int) -> Tensor:
-    is_text = torch.arange(logits.shape[1], device=logits.device) < num_text
-    return logits.float().masked_fill(is_text & ~can_insert[:, None], -torch.inf)
+def _some(valid: Tensor | None, part: slice) -> Tensor | None:
+    return None if valid is None else valid.flatten()[part]
 
 
-@cache
-def _fused() -> Score:
-    return torch.compile(score_chunk, dynamic=False)
+def _product(flat: Tensor, matrix: Tensor) -> Tensor:
+    with torch.autocast(flat.device.type, enabled=False):
+        return flat @ matrix.T
+
+
+def _mask(logits: Tensor, labels: Tensor, valid: Tensor | None, alphabet: Alphabet) -> Tensor:
+    """[C, rows] float32 scores with invalid actions, padding and rows behind the alphabet out."""
+    scores = logits.float()
+    scores[:, alphabet.size :] = -torch.inf
+    if valid is not None:
+        # Not by `allowed`, which shifts bits for every column.
+        mask = valid.where(labels >= 0, EVERYTHING)[:, None]
+        bits = torch.arange(NUM_SPECIAL, device=mask.device)
+        scores[:, alphabet.pad] = -torch.inf
+        scores[:, alphabet.num_text : alphabet.size].masked_fill_((mask >> bits) & 1 == 0, -torch.inf)
+        scores[:, : alphabet.num_text].masked_fill_((mask >> INSERT_BIT) & 1 == 0, -torch.inf)
+    return scores

@@ -26,7 +26,7 @@ from reviser.config import ModelConfig
 from reviser.model.attention import Kernel, Layout, choose
 from reviser.model.cache import Cache
 from reviser.model.conditioning import CanvasInput, Gate, Memory, Pool, Slots, make_cross, make_reader
-from reviser.model.layers import Mlp, RmsNorm, Rotation, make_dropout, make_norm, rotate, rotation
+from reviser.model.layers import Mlp, RmsNorm, Rotation, make_dropout, make_norm, rotation
 
 ROW_MULTIPLE = 128
 """Action rows are padded to a multiple of this: a GPU multiplies aligned shapes about twice as fast."""
@@ -45,12 +45,15 @@ class SelfAttention(nn.Module):
         self.dropout = make_dropout(config)
 
     def forward(self, x: Tensor, turn: Rotation | None, kernel: Kernel) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, self.shape).unbind(dim=-3)
+        return cast(Tensor, self.dropout(self.out(kernel(self.heads(x), turn).flatten(-2))))
+
+    def heads(self, x: Tensor) -> Tensor:
+        """Queries, keys and values as one [.., 3, H, D]."""
+        qkv = self.qkv(x).unflatten(-1, self.shape)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
-        if turn is not None:
-            q, k = rotate(q, turn), rotate(k, turn)
-        return cast(Tensor, self.dropout(self.out(kernel(q, k, v).flatten(-2))))
+            q, k, v = qkv.unbind(dim=-3)
+            qkv = torch.stack([self.q_norm(q), self.k_norm(k), v], dim=-3)
+        return cast(Tensor, qkv)
 
 
 class Block(nn.Module):
