@@ -11,10 +11,12 @@ from reviser.cli import main
 TINY = ["--recipe", "debug", "--vocabulary", "300", "--set", "model.context=200", "--set", "data.row=256"]
 
 
-def test_it_times_the_engine_and_the_bare_step(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_times_the_engine_and_the_bare_step_with_every_kind_of_step(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "decode", *TINY, "--batch", "1,3", "--no-transformers", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert [row["batch"] for row in result["batches"]] == [1, 3]
+    kinds = ["torch", "lean float32", "lean int8"]
+    asked = [(batch, kind) for batch in (1, 3) for kind in kinds]
+    assert [(row["batch"], row["step"]) for row in result["batches"]] == asked
     assert all(row["ours_actions_per_s"] > 0 and row["ours_over_bare_time"] > 0 for row in result["batches"])
 
 

@@ -117,3 +117,17 @@ def test_requests_that_do_not_go_together_and_no_rows_are_refused():
         Engine(model).write([Request(seed) for seed in seeds])
     with pytest.raises(ConfigError, match="num_rows=0 must be at least 1"):
         Engine(model, num_rows=0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_a_gpu_the_captured_step_writes_what_the_plain_decoder_writes(kind: str) -> None:
+    model = make_model(kind).cuda()
+    for sampling in (GREEDY, Sampling(), Sampling(top_k=7, top_p=0.9, min_p=0.02, no_repeat=2, calm=True)):
+        engine = Engine(model, sampling, num_rows=3)
+        for operators in (INSERT_MOVE, frozenset(OPERATORS)):
+            rules = Rules(model.config.alphabet, operators, max_length=22)
+            seeds = [Seed.infill(range(n), range(9 - n), rules) for n in range(6)]
+            asked = [Request(seed, 12 + 3 * n, n) for n, seed in enumerate(seeds)]
+            wanted = [decode(model, each.seed, sampling, each.max_actions, each.number) for each in asked]
+            assert [each.actions for each in engine.write(asked)] == [each.actions for each in wanted]

@@ -109,7 +109,8 @@ def _add_decode(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
         "the engine beside a bare left-to-right step and transformers",
         "  reviser bench decode\n  reviser bench decode --batch 1,64,256 --device cuda --dtype bfloat16 --json",
         description="Decode 35-token prompts by 128 actions with random weights of a recipe's shape: the engine, "
-        "bare left-to-right decoding of the same trunk, and a transformers GPT-2 of its shape, in one run.",
+        "bare left-to-right decoding of the same trunk, and a transformers GPT-2 of its shape, in one run; on a CPU "
+        "with each kind of step there is: torch's, the lean one in float32, and the lean one in int8.",
     )
     parser.add_argument("--recipe", default="paper_100m", help="whose shape (default paper_100m)")
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change one setting; repeatable")
@@ -117,7 +118,9 @@ def _add_decode(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument("--batch", default="1", help="batch sizes, comma-separated (default 1)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default cpu)")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of all three")
+    parser.add_argument("--new", type=int, default=128, help="actions or tokens to write (default 128)")
     parser.add_argument("--no-transformers", action="store_true", help="leave transformers out")
+    parser.add_argument("--static", action="store_true", help="also transformers' compiled static cache at batch 1")
     parser.set_defaults(run=run_decode)
 
 
@@ -135,16 +138,19 @@ def run_decode(args: argparse.Namespace) -> int:
         batches = [int(each) for each in args.batch.split(",")]
     except ValueError:
         raise ConfigError(f"--batch {args.batch} is no list of numbers; write 1,64,256") from None
+    if args.new < 2:
+        raise ConfigError(f"--new {args.new} must be at least 2")
     if min(batches) < 1:
         raise ConfigError(f"--batch {args.batch}: a batch has at least one row; write 1,64,256")
     device = str(join_team(args.device).device)
     settings = override(find_recipe(args.recipe)(Alphabet(args.vocabulary, args.vocabulary - 1)), args.set)
-    result = measure(settings.model, batches, device, getattr(torch, args.dtype), not args.no_transformers)
+    dtype, has_hf = getattr(torch, args.dtype), not args.no_transformers
+    result = measure(settings.model, batches, device, dtype, has_hf, args.static, args.new)
     result |= {"recipe": args.recipe, "threads": torch.get_num_threads(), "commit": commit(), "hardware": hardware()}
     if args.json:
         print(json.dumps(result))
         return 0
     for row in result["batches"]:
         for name, value in row.items():
-            print(f"{name:<28}{value:>14,.3f}")
+            print(f"{name:<28}{value:>14}" if isinstance(value, str) else f"{name:<28}{value:>14,.3f}")
     return 0

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -112,17 +113,17 @@ class Board:
         self, rows: Sequence[int], canvases: Sequence[Canvas], rules: Sequence[Rules], actions_left: Sequence[int]
     ) -> None:
         """Put canvases into rows, whatever those held before; `actions_left` counts generated actions."""
-        none, lines = self.alphabet.none, []
-        for canvas, given, left in zip(canvases, rules, actions_left, strict=True):
+        first = len(NUMBERS)
+        lines = np.full((len(rows), first + CLIP + self.max_length + 3), self.alphabet.none, np.int64)
+        for line, canvas, given, left in zip(lines, canvases, rules, actions_left, strict=True):
             self._check(canvas, given)
             size = len(canvas.tokens)
-            numbers = [size, canvas.cursor, len(canvas.clipboard), canvas.is_replacing, canvas.is_stopped]
-            numbers += [given.prefix, given.suffix, 0 if canvas.is_stopped else left, given.max_length, size]
-            clipboard = [*canvas.clipboard, *[none] * (CLIP - len(canvas.clipboard))]
-            lines.append([*numbers, *clipboard, none, *canvas.tokens, *[none] * (self.max_length + 2 - size)])
+            line[:5] = size, canvas.cursor, len(canvas.clipboard), canvas.is_replacing, canvas.is_stopped
+            line[5:first] = given.prefix, given.suffix, 0 if canvas.is_stopped else left, given.max_length, size
+            line[first : first + len(canvas.clipboard)] = canvas.clipboard
+            line[first + CLIP + 1 : first + CLIP + 1 + size] = canvas.tokens
         places = torch.tensor(rows, dtype=torch.int64, device=self.cells.device)
-        values = torch.tensor(lines, dtype=torch.int64).to(self.cells.device)
-        first = len(NUMBERS)
+        values = torch.from_numpy(lines).to(self.cells.device)
         self.clipboard.index_copy_(0, places, values[:, first : first + CLIP])
         self.cells.index_copy_(0, places, values[:, first + CLIP :])
         for column, name in enumerate(NUMBERS):

@@ -22,14 +22,19 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from reviser.canvas import Canvas
+from reviser.canvas import Canvas, Rules
 from reviser.decoding.board import Board
-from reviser.decoding.reference import Written, check_room, seeded, show
-from reviser.decoding.sampling import GREEDY, PAPER, Chooser, Sampling, seed_tensor, uniforms
+from reviser.decoding.graph import Graph
+from reviser.decoding.lean import Steps
+from reviser.decoding.reference import Written, check_room
+from reviser.decoding.sampling import GREEDY, PAPER, Sampling, seed_tensor, uniforms
+from reviser.decoding.seeds import seed_inputs
+from reviser.decoding.twins import Reads, board_for, chooser_for, steps_for
 from reviser.errors import ConfigError
 from reviser.model.cache import Cache
 from reviser.model.conditioning import CanvasInput
@@ -63,15 +68,21 @@ class Event:
 
 
 class Engine:
-    """Decodes requests with one model and one way of sampling, `num_rows` at a time."""
+    """Decodes requests with one model and one way of sampling, `num_rows` at a time.
 
-    def __init__(self, model: Transformer, sampling: Sampling = PAPER, num_rows: int = 16) -> None:
+    Seeds are read by the model. Its steps behind them are `steps`; None takes the quickest exact ones there are.
+    """
+
+    def __init__(
+        self, model: Transformer, sampling: Sampling = PAPER, num_rows: int = 16, steps: Steps | None = None
+    ) -> None:
         if num_rows < 1:
             raise ConfigError(f"num_rows={num_rows} must be at least 1")
         config = model.config
         self.model, self.sampling, self.num_rows = model, sampling, num_rows
+        self.stepper = steps_for(model) if steps is None else steps
         self.device, self.dtype = model.embedding.weight.device, model.embedding.weight.dtype
-        self.chooser = Chooser(sampling, config.alphabet, self.device)
+        self.chooser = chooser_for(sampling, config.alphabet, self.device)
         self.cache = Cache.empty(config, num_rows, self.device, self.dtype)
         self.hidden = torch.zeros(num_rows, config.width, device=self.device, dtype=self.dtype)
         self.chances = torch.zeros(num_rows, config.context + 1, dtype=torch.float64, device=self.device)
@@ -80,6 +91,8 @@ class Engine:
         self.actions = torch.zeros(num_rows, config.context + 1, dtype=torch.int64, device=self.device)
         self.scores = torch.zeros(num_rows, config.context + 1, device=self.device)
         self.owners: list[int | None] = [None] * num_rows
+        self._kept: Board | None = None
+        self._graph: Graph | None = None
 
     def write(self, requests: Sequence[Request]) -> list[Written]:
         """What each request grows into, in the order of the requests."""
@@ -100,7 +113,7 @@ class Engine:
             self._refill(board, waiting)
             while any(owner is not None for owner in self.owners):
                 for _ in range(look_every):
-                    self._step(board)
+                    self._advance(board)
                 yield from self._collect(board)
                 self._refill(board, waiting)
 
@@ -120,7 +133,20 @@ class Engine:
         if any(given.operators != rules[0].operators or given.alphabet != rules[0].alphabet for given in rules):
             raise ConfigError("requests of one call must share their alphabet and operators; split them")
         longest = max(given.max_length for given in rules)
-        return Board(rules[0].alphabet, rules[0].operators, self.num_rows, longest, self.device)
+        if self.device.type == "cpu":
+            return board_for(rules[0], self.num_rows, longest, self.device, self.model.config.canvas.window)
+        return self._keep_board(rules[0], longest)
+
+    def _keep_board(self, rules: Rules, longest: int) -> Board:
+        """The board of the last call where it fits, since a graph knows the tensors it was captured with."""
+        kept = self._kept
+        if kept is None or kept.max_length < longest or (kept.alphabet, kept.operators) != (
+            rules.alphabet, rules.operators
+        ):  # fmt: skip
+            longest = max(longest, self.model.config.max_length)
+            kept = board_for(rules, self.num_rows, longest, self.device, self.model.config.canvas.window)
+            self._kept, self._graph = kept, None
+        return kept
 
     def _refill(self, board: Board, waiting: deque[tuple[int, Request]]) -> None:
         """Give waiting requests to free rows, and read their seeds in one forward pass."""
@@ -145,21 +171,28 @@ class Engine:
 
     def _prefill(self, seeds: Sequence[Seed], places: Tensor) -> None:
         """Keys, values and last hidden states of seeds, all read at once, into their rows."""
-        histories = [seeded(seed) for seed in seeds]
-        longest = max(len(history) for history, _ in histories)
-        pad = self.model.config.alphabet.pad
-        actions = [[*history, *[pad] * (longest - len(history))] for history, _ in histories]
-        states = [[*canvases, *[canvases[-1]] * (longest - len(canvases))] for _, canvases in histories]
-        counts = torch.tensor([len(history) for history, _ in histories], device=self.device)
+        inputs = seed_inputs(seeds, self.model.config, self.device)
+        if isinstance(self.stepper, Reads):
+            self.hidden.index_copy_(0, places, self.stepper.read(inputs, places, self.cache).to(self.dtype))
+            return
+        longest, counts = inputs.actions.shape[1], inputs.counts
         cache = Cache.empty(self.model.config, len(seeds), self.device, self.dtype, context=longest)
-        canvas = show(states, self.model)
-        hidden = self.model.step(torch.tensor(actions, device=self.device), canvas, cache, counts)
+        hidden = self.model.step(inputs.actions, inputs.canvas, cache, counts)
         for layer, (keys, values) in enumerate(zip(cache.keys, cache.values, strict=True)):
             self.cache.keys[layer][places, :, :longest] = keys[:, :, :longest]
             self.cache.values[layer][places, :, :longest] = values[:, :, :longest]
         self.cache.lengths.index_copy_(0, places, counts)
         final = hidden.gather(1, (counts - 1)[:, None, None].expand(-1, 1, hidden.shape[-1]))[:, 0]
         self.hidden.index_copy_(0, places, final.to(self.dtype))
+
+    def _advance(self, board: Board) -> None:
+        """A step, as a CUDA graph where there is a GPU."""
+        if self.device.type != "cuda":
+            self._step(board)
+            return
+        if self._graph is None:
+            self._graph = Graph(partial(self._step, board))
+        self._graph()
 
     def _step(self, board: Board) -> None:
         """One action in every row; nothing here makes the host wait."""
@@ -169,7 +202,7 @@ class Engine:
     def _choose(self, board: Board) -> tuple[Tensor, Tensor]:
         """Actions [B], and the log-probabilities [B, A] they were drawn from."""
         sampling, valid = self.sampling, board.valid()
-        log_p = self.chooser.log_probabilities(self.model.logits(self.hidden).float(), valid)
+        log_p = self.chooser.log_probabilities(self.stepper.logits(self.hidden), valid)
         actions = self.chooser.draw(
             log_p,
             valid,
@@ -193,7 +226,7 @@ class Engine:
         goes_on = (board.left > 0).long()
         if self.device.type == "cpu" and not goes_on.any():
             return  # nobody reads what would come
-        hidden = self.model.step(actions[:, None], self._shown(board), self.cache, goes_on)
+        hidden = self.stepper.step(actions[:, None], self._shown(board), self.cache, goes_on)
         self.hidden.copy_(hidden[:, 0])
 
     @torch.no_grad()

@@ -179,7 +179,7 @@ class Chooser:
 
     def log_probabilities(self, logits: Tensor, valid: Tensor) -> Tensor:
         """[B, A] log-softmax over the valid actions, -inf elsewhere. `logits` is overwritten."""
-        num_text = self.alphabet.num_text
+        num_text, logits = self.alphabet.num_text, logits.float()
         logits[:, num_text:].masked_fill_((valid[:, None] & self._bits) == 0, -torch.inf)
         logits[:, :num_text].add_(self._inserts.index_select(0, valid >> NUM_SPECIAL)[:, None])
         logits[:, self.alphabet.pad].fill_(-torch.inf)
@@ -209,7 +209,7 @@ class Chooser:
     ) -> Tensor:
         """The log-probabilities with what the guards forbid out, STOP biased and MOVEs at their temperature."""
         sampling, first = self.sampling, self.alphabet.num_text
-        scores = log_p.clone()
+        scores = self._copy(log_p)
         if sampling.calm or sampling.min_tokens:
             allowed = self._guard_bits(valid, last, grown)
             scores[:, first:].masked_fill_((allowed[:, None] & self._bits) == 0, -torch.inf)
@@ -239,7 +239,7 @@ class Chooser:
         sampling, k = self.sampling, min(self.sampling.top_k, scores.shape[1])
         values, ids = scores, self._ids.expand_as(scores)
         if k:
-            values, ids = scores.topk(min(k + TIES, scores.shape[1]))
+            values, ids = self._highest(scores, min(k + TIES, scores.shape[1]))
         shares = ((values - values.amax(dim=-1, keepdim=True)) / sampling.temperature).exp_()
         if k:
             shares.masked_fill_(values < values[:, k - 1 : k], 0)
@@ -253,6 +253,14 @@ class Chooser:
             ids, order = ids.sort()
             shares = shares.gather(1, order)
         return ids, shares
+
+    def _copy(self, scores: Tensor) -> Tensor:
+        return scores.clone()
+
+    def _highest(self, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The highest scores [B, count] in falling order, and their ids."""
+        values, ids = scores.topk(count)
+        return values, ids
 
 
 def _lowest_of_nucleus(shares: Tensor, top_p: float) -> Tensor:

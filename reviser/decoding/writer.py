@@ -12,9 +12,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from reviser.canvas import Rules
 from reviser.decoding.engine import Engine, Event, Request
+from reviser.decoding.lean import LeanStep
 from reviser.decoding.reference import Written
 from reviser.decoding.sampling import PAPER, Sampling
 from reviser.errors import ConfigError
@@ -53,16 +55,35 @@ class Text:
 
 
 class Writer:
-    """A model and its tokenizer, ready for jobs."""
+    """A model and its tokenizer, ready for jobs.
 
-    def __init__(self, model: Transformer, tokenizer: Tokenizer, num_rows: int = 16) -> None:
+    `weights="int8"` rounds the model's matrices to bytes, once and as they are now: on a CPU several times as quick,
+    and not quite the same model (see lean.py). "auto" decodes with the weights themselves.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        num_rows: int = 16,
+        weights: Literal["auto", "int8"] = "auto",
+    ) -> None:
         check_tokenizer(model.config, tokenizer)
+        if weights not in ("auto", "int8"):
+            raise ConfigError(f"weights={weights!r} must be 'auto' or 'int8'")
         self.model, self.tokenizer, self.num_rows = model, tokenizer, num_rows
+        self._steps = LeanStep(model, "int8") if weights == "int8" else None
 
     @classmethod
-    def from_pretrained(cls, spec: str | os.PathLike[str], device: str = "cpu", num_rows: int = 16) -> Writer:
+    def from_pretrained(
+        cls,
+        spec: str | os.PathLike[str],
+        device: str = "cpu",
+        num_rows: int = 16,
+        weights: Literal["auto", "int8"] = "auto",
+    ) -> Writer:
         """The model folder at a path, or the hub's model of that name."""
-        return cls(from_pretrained(spec, device=device), tokenizer_of(spec), num_rows)
+        return cls(from_pretrained(spec, device=device), tokenizer_of(spec), num_rows, weights)
 
     def generate(
         self,
@@ -116,7 +137,8 @@ class Writer:
     ) -> Iterator[Event]:
         """Every action as it is chosen; `start` is a prompt or any seed. As the first text of `generate`."""
         begun = self.continuation(start) if isinstance(start, str) else start
-        return Engine(self.model, sampling, 1).events(Request(begun, max_actions, Random.of(seed, 0, 0).state))
+        engine = Engine(self.model, sampling, 1, self._steps)
+        return engine.events(Request(begun, max_actions, Random.of(seed, 0, 0).state))
 
     def continuation(self, prompt: str, max_tokens: int | None = None) -> Seed:
         """The seed that continues a prompt."""
@@ -140,7 +162,8 @@ class Writer:
             for place, each in enumerate(seeds)
             for number in range(n * best_of)
         ]
-        written = Engine(self.model, sampling, max(min(self.num_rows, len(requests)), 1)).write(requests)
+        num_rows = max(min(self.num_rows, len(requests)), 1)
+        written = Engine(self.model, sampling, num_rows, self._steps).write(requests)
         texts = [self._read(request.seed, each) for request, each in zip(requests, written, strict=True)]
         groups = [texts[start : start + best_of] for start in range(0, len(texts), best_of)]
         return [max(group, key=_score) for group in groups]

@@ -1,7 +1,8 @@
 """Causal self-attention, plain and packed: the one place that chooses a kernel.
 
-A kernel takes queries, keys and values as one [B, T, 3, H, D] (rows, positions, heads, head width), turns the first two
-by their positions where there is a rotation, and gives [B, T, H, D]. Without a `Layout` each row is one example. With one, several examples share a row and none sees another:
+A kernel takes queries, keys and values as one [B, T, 3, H, D] (rows, positions, heads, head width), turns the first
+two by their positions where there is a rotation, and gives [B, T, H, D]. Without a `Layout` each row is one example.
+With one, several examples share a row and none sees another:
 
     row       a a a b b c c c        b's second position attends to b's two positions alone
     segments  0 0 0 1 1 2 2 2        positions restart: 0 1 2 0 1 0 1 2

@@ -1,8 +1,8 @@
 """Three Triton kernels for training on a GPU: packed attention, GELU with its bias, and the scores of the loss.
 
 Each is the fast twin of a few plain lines elsewhere (`attention.reference`, `F.gelu`, `loss.score_chunk`). They know
-what general kernels do not: that examples are short and lie side by side, that a bias's gradient can be summed where it
-is made, that scores are needed once and may be overwritten by their gradient.
+what general kernels do not: that examples are short and lie side by side, that a bias's gradient can be summed where
+it is made, that scores are needed once and may be overwritten by their gradient.
 
 Importing this needs Triton, which comes with torch for CUDA; `attention.choose`, `Mlp` and `loss` do without where it
 is missing. Under TRITON_INTERPRET=1 the kernels run on a CPU, slowly, which is how they are tested.
@@ -24,6 +24,9 @@ from reviser.actions import NUM_SPECIAL, Alphabet
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
 NEVER: tl.constexpr = tl.constexpr(-1e30)
 """Below every score, and not -inf, whose difference to itself is no number."""
+
+PRECISION: tl.constexpr = tl.constexpr("ieee")
+"""Float32 is multiplied as float32, not with ten bits; half precision does not mind."""
 
 PLACES = 64
 """N must be a multiple of this."""
@@ -96,7 +99,7 @@ def _attend(
         at = cols.to(tl.int64)
         key = tl.load(k + at[None, :] * qk_stride + h * D + d[:, None])
         sees = (cols[None, :] <= rows[:, None]) & (cols[None, :] >= begins[:, None])
-        score = tl.where(sees, tl.dot(query, key) * (scale * LOG2E), NEVER)
+        score = tl.where(sees, tl.dot(query, key, input_precision=PRECISION) * (scale * LOG2E), NEVER)
         higher = tl.maximum(top, tl.max(score, 1))
         share = tl.where(sees, tl.exp2(score - higher[:, None]), 0.0)
         fade = tl.exp2(top - higher)
@@ -105,7 +108,7 @@ def _attend(
             kept = _kept(tl.load(seed), rows[:, None], cols[None, :], h, N, H, dropout)
             share = tl.where(kept, share / (1 - dropout), 0.0)
         value = tl.load(v + at[:, None] * v_stride + h * D + d[None, :])
-        mixed = mixed * fade[:, None] + tl.dot(share.to(value.dtype), value)
+        mixed = mixed * fade[:, None] + tl.dot(share.to(value.dtype), value, input_precision=PRECISION)
         top = higher
     at_out = out + wide[:, None] * (H * D) + h * D + d[None, :]
     tl.store(at_out, (mixed / total[:, None]).to(out.dtype.element_ty))
@@ -140,18 +143,18 @@ def _key_gradients(
         query = tl.load(q + wide[:, None] * qk_stride + h * D + d[None, :])
         begins = tl.load(firsts + rows)
         sees = (cols[:, None] <= rows[None, :]) & (cols[:, None] >= begins[None, :])
-        score = tl.dot(key, tl.trans(query)) * (scale * LOG2E)
+        score = tl.dot(key, tl.trans(query), input_precision=PRECISION) * (scale * LOG2E)
         share = tl.where(sees, tl.exp2(score - tl.load(lse + h * N + rows)[None, :]), 0.0)
         given = tl.load(grad + wide[:, None] * (H * D) + h * D + d[None, :])
-        of_share = tl.dot(value, tl.trans(given))
+        of_share = tl.dot(value, tl.trans(given), input_precision=PRECISION)
         dropped = share
         if DROPS:
             kept = _kept(tl.load(seed), rows[None, :], cols[:, None], h, N, H, dropout)
             dropped = tl.where(kept, share / (1 - dropout), 0.0)
             of_share = tl.where(kept, of_share / (1 - dropout), 0.0)
-        of_value += tl.dot(dropped.to(given.dtype), given)
+        of_value += tl.dot(dropped.to(given.dtype), given, input_precision=PRECISION)
         of_score = share * (of_share - tl.load(delta + h * N + rows)[None, :])
-        of_key += tl.dot(of_score.to(query.dtype), query)
+        of_key += tl.dot(of_score.to(query.dtype), query, input_precision=PRECISION)
     stride = 3 * H * D
     _store_turned_back(of_key * scale, out + (H + h) * D, at, stride, cos, sin, TURNED, D, BN)
     tl.store(out + at[:, None] * stride + (2 * H + h) * D + d[None, :], of_value.to(out.dtype.element_ty))
@@ -178,13 +181,13 @@ def _query_gradients(
         key = tl.load(k + at[:, None] * qk_stride + h * D + d[None, :])
         value = tl.load(v + at[:, None] * v_stride + h * D + d[None, :])
         sees = (cols[None, :] <= rows[:, None]) & (cols[None, :] >= begins[:, None])
-        score = tl.dot(query, tl.trans(key)) * (scale * LOG2E)
+        score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * (scale * LOG2E)
         share = tl.where(sees, tl.exp2(score - normaliser), 0.0)
-        of_share = tl.dot(given, tl.trans(value))
+        of_share = tl.dot(given, tl.trans(value), input_precision=PRECISION)
         if DROPS:
             kept = _kept(tl.load(seed), rows[:, None], cols[None, :], h, N, H, dropout)
             of_share = tl.where(kept, of_share / (1 - dropout), 0.0)
-        of_query += tl.dot((share * (of_share - offset)).to(key.dtype), key)
+        of_query += tl.dot((share * (of_share - offset)).to(key.dtype), key, input_precision=PRECISION)
     _store_turned_back(of_query * scale, out + h * D, wide, 3 * H * D, cos, sin, TURNED, D, BM)
 
 

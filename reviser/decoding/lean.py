@@ -1,0 +1,231 @@
+"""The step of a small batch on a CPU: `Transformer.step` and `logits` again, without torch's operators.
+
+A step of few rows does so little that calling torch's operators, thousands a step, takes longer than what they
+compute. `LeanStep` hands the whole step to two numba kernels (kernels.py). It writes to the same `Cache`, so seeds
+are read by the model itself and its steps and these mix freely. What it computes is the same to rounding:
+
+>>> config = ModelConfig(num_text=257, pad=256, num_layers=2, width=64, num_heads=2, ff_width=256, context=99)
+>>> model, caches = Transformer(config), [Cache.empty(config, num_rows=1) for _ in range(2)]
+>>> first, second = (each.step(torch.tensor([[104]]), CanvasInput(), cache)
+...                  for each, cache in zip((model, LeanStep(model)), caches))
+>>> torch.allclose(first, second, atol=1e-5)
+True
+
+With `weights="int8"` every matrix is rounded to a byte a weight, with a scale for each of its rows, and so is what it
+is multiplied with, a scale for each vector; tables that are looked up, norms and biases stay. That is no longer the
+same: `rounded` is the model with its matrices rounded alone, `LeanStep.hidden` shows what both do to a whole text.
+
+Shape letters: B rows, T steps, d width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, Protocol, cast
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from reviser.config import ModelConfig
+from reviser.decoding import kernels
+from reviser.decoding.kernels import Array, Buffers, Shape
+from reviser.decoding.team import team_of
+from reviser.errors import ConfigError
+from reviser.model.cache import Cache
+from reviser.model.conditioning import CanvasInput, Window
+from reviser.model.layers import rotation
+from reviser.model.transformer import BLIND, Block, Transformer
+
+MOST_ROWS = 8
+"""Busy rows up to which the float32 kernels take the step. Torch's time over theirs, step and logits of `paper_100m`
+on two Neoverse-N1 cores: 2.6 at 1 row, 3.8 at 2, 3.2 at 4, 1.5 at 8, 1.0 at 16; where torch has better products of
+small matrices than there, they meet earlier. In int8 the kernels stay ahead: 2.0 at 32."""
+
+_ACTIVATIONS = {"gelu": kernels.GELU, "relu2": kernels.RELU2, "swiglu": kernels.SWIGLU}
+
+
+class Steps(Protocol):
+    """What the engine needs of a model: `Transformer` and `LeanStep` both have it."""
+
+    def step(self, actions: Tensor, canvas: CanvasInput, cache: Cache, counts: Tensor | None = None) -> Tensor: ...
+
+    def logits(self, hidden: Tensor) -> Tensor: ...
+
+
+def steps_of(model: Transformer) -> Steps:
+    """The quickest exact steps there are for a model: lean ones where they are known and the rows are few."""
+    return LeanStep(model, most_rows=MOST_ROWS) if can_be_lean(model) else model
+
+
+def can_be_lean(model: Transformer) -> bool:
+    """Whether the kernels know this model: on a CPU, in float32, with its canvas in a window or not at all."""
+    weight = model.embedding.weight
+    return weight.device.type == "cpu" and weight.dtype == torch.float32 and model.config.canvas.kind in _KINDS
+
+
+_KINDS = ("none", "window")
+_NO_WINDOWS = np.empty((0, 0, 0), np.int64)
+
+
+class LeanStep:
+    """The steps of a model by numba kernels; beyond `most_rows` rows at once the model takes them itself.
+
+    Float32 weights are the model's own, read where they are; int8 ones are rounded here, once.
+    """
+
+    def __init__(
+        self, model: Transformer, weights: Literal["float32", "int8"] = "float32", most_rows: int | None = None
+    ) -> None:
+        if not can_be_lean(model):
+            raise ConfigError(
+                f"no lean steps for {model.embedding.weight.dtype} on {model.embedding.weight.device} with canvas "
+                f"{model.config.canvas.kind}; they need float32 on a CPU and canvas {' or '.join(_KINDS)}"
+            )
+        self.model, self.weights, self.most_rows = model, weights, most_rows
+        self._kept: list[Tensor] = []
+        self._shape = _shape(model)
+        self._trunk = self._trunk_addresses()
+        self._layers = np.array([self._layer_addresses(cast(Block, block)) for block in model.blocks], np.int64)
+        self._turns = _turns(model.config)
+        self._widths, self._num_actions = _widths(self._shape), model.config.alphabet.size
+        self._memories: WeakKeyDictionary[Cache, Array] = WeakKeyDictionary()
+
+    def step(self, actions: Tensor, canvas: CanvasInput, cache: Cache, counts: Tensor | None = None) -> Tensor:
+        """As `Transformer.step`; what comes out of rows without an action is 0."""
+        B, S = actions.shape
+        rows = np.arange(B) if counts is None else counts.numpy().nonzero()[0]
+        if S != 1 or (self.most_rows is not None and len(rows) > self.most_rows):
+            return self.model.step(actions, canvas, cache, counts)
+        hidden = np.zeros((B, 1, self._shape.width), np.float32)
+        buffers = Buffers(*[np.empty((len(rows), width), np.float32) for width in self._widths])
+        model = self._shape, self._layers, self._trunk, self._turns
+        held = self._memory(cache), cache.context, cache.lengths.numpy()
+        self._run(kernels.advance, *model, *held, rows, _integers(actions), self._windows(canvas), buffers, hidden)
+        return torch.from_numpy(hidden)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """As `Transformer.logits`."""
+        rows = hidden.detach().reshape(-1, hidden.shape[-1]).numpy()
+        if self.most_rows is not None and len(rows) > self.most_rows:
+            return self.model.logits(hidden)
+        scores = np.empty((len(rows), self._num_actions), np.float32)
+        self._run(kernels.score, self._trunk[kernels.HEAD :], rows, scores)
+        return torch.from_numpy(scores).view(*hidden.shape[:-1], -1)
+
+    def hidden(self, actions: Tensor, canvas: CanvasInput = BLIND) -> Tensor:
+        """As `Transformer.hidden`, one step after the other: what decoding makes of a history [B, T]."""
+        B, T = actions.shape
+        cache = Cache.empty(self.model.config, B, context=T)
+        windows = canvas.windows
+        shown = [CanvasInput() if windows is None else CanvasInput(windows[:, t : t + 1]) for t in range(T)]
+        return torch.cat([self.step(actions[:, t : t + 1], shown[t], cache) for t in range(T)], dim=1)
+
+    def _windows(self, canvas: CanvasInput) -> Array:
+        if not self._shape.slots:
+            return _NO_WINDOWS
+        if canvas.windows is None:
+            raise ValueError("this model's canvas conditioning needs CanvasInput.windows")
+        return _integers(canvas.windows)
+
+    def _run(self, kernel: object, *arguments: object) -> None:
+        # A head is never divided among members.
+        size = max(1, min(torch.get_num_threads(), self._shape.num_heads))
+        team_of(size).run(kernel, *arguments)  # type: ignore[arg-type]
+
+    def _memory(self, cache: Cache) -> Array:
+        """[L, 2]: the addresses of each layer's keys and values."""
+        addresses = self._memories.get(cache)
+        if addresses is None:
+            pairs = zip(cache.keys, cache.values, strict=True)
+            addresses = np.array([[tensor.data_ptr() for tensor in pair] for pair in pairs], np.int64)
+            self._memories[cache] = addresses
+        return addresses
+
+    def _layer_addresses(self, block: Block) -> list[int]:
+        attention, mlp = block.attention, block.mlp
+        return [
+            *self._norm(block.attention_norm), *self._matrix(attention.qkv.weight),
+            *(0 if norm is None else self._address(norm.weight) for norm in (attention.q_norm, attention.k_norm)),
+            *self._matrix(attention.out.weight),
+            *self._norm(block.mlp_norm),
+            *self._matrix(mlp.up.weight), self._address(mlp.up.bias),
+            *self._matrix(mlp.down.weight), self._address(mlp.down.bias),
+        ]  # fmt: skip
+
+    def _trunk_addresses(self) -> Array:
+        model, reader = self.model, self.model.canvas
+        positions = None if model.positions is None else model.positions.weight
+        window = [0, 0, 0]
+        if isinstance(reader, Window):
+            window = [self._address(reader.table.weight), *self._matrix(reader.projection.weight)]
+        addresses = [self._address(model.embedding.weight), self._address(positions), *window]
+        return np.array([*addresses, *self._norm(model.norm), *self._matrix(model.head_weight)], np.int64)
+
+    def _norm(self, norm: nn.LayerNorm | nn.RMSNorm) -> tuple[int, int]:
+        return self._address(norm.weight), self._address(norm.bias if isinstance(norm, nn.LayerNorm) else None)
+
+    def _matrix(self, weight: Tensor) -> tuple[int, int]:
+        """The address of a matrix, and that of its scales where it is rounded."""
+        if self.weights == "float32":
+            return self._address(weight), 0
+        whole, scales = round_rows(weight.detach())
+        return self._address(whole), self._address(scales)
+
+    def _address(self, tensor: Tensor | None) -> int:
+        if tensor is None:
+            return 0
+        # Kept, or a model that moves elsewhere would leave the kernels with addresses of nothing.
+        self._kept.append(tensor.detach().contiguous())
+        return self._kept[-1].data_ptr()
+
+
+def round_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """A matrix as int8 and the scale of each row, such that the largest of a row is 127: weight = scale * int8."""
+    scales = weight.abs().amax(dim=1) / 127
+    return (weight / scales.clamp(min=torch.finfo(weight.dtype).tiny)[:, None]).round().to(torch.int8), scales
+
+
+@torch.no_grad()
+def rounded(model: Transformer) -> Transformer:
+    """A copy that multiplies by what the int8 weights stand for; activations are not rounded.
+
+    Its head is its own, since the embedding that a tied head shares is looked up unrounded.
+    """
+    copy = Transformer(replace(model.config, tied=False)).to(model.head_weight)
+    copy.load_state_dict(model.state_dict() | {"head.weight": model.head_weight})
+    for module in copy.modules():
+        if isinstance(module, nn.Linear):
+            whole, scales = round_rows(module.weight)
+            module.weight.copy_(whole * scales[:, None])
+    return copy.train(model.training)
+
+
+def _integers(tensor: Tensor) -> Array:
+    # One layout and one type, or numba would compile the kernels again.
+    return np.ascontiguousarray(tensor.numpy(), np.int64)
+
+
+def _shape(model: Transformer) -> Shape:
+    config, canvas = model.config, model.config.canvas
+    has_window = canvas.kind == "window"
+    return Shape(
+        config.width, config.num_heads, config.ff_width, _ACTIVATIONS[config.activation],
+        2 * canvas.window if has_window else 0, canvas.slot_width if has_window else 0, config.num_text + 1,
+        int(config.norm == "layer"),
+    )  # fmt: skip
+
+
+def _widths(shape: Shape) -> tuple[int, ...]:
+    """Of the buffers."""
+    units = shape.ff_width * (2 if shape.activation == kernels.SWIGLU else 1)
+    return shape.width, 3 * shape.width, shape.width, units, shape.width
+
+
+def _turns(config: ModelConfig) -> Array:
+    """[context, 2, D/2]: cos and sin of every position's angles; nothing to turn without rotary positions."""
+    if config.positions != "rope":
+        return np.empty((config.context, 2, 0), np.float32)
+    cos, sin = rotation(torch.arange(config.context), config)
+    return torch.cat([cos, sin], dim=1).numpy()
