@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+TEST_STAMP := .venv/.installed-for-tests
+# Not in constraints.txt: torch for CUDA brings the Triton it was built with.
+TRITON := triton==3.9.0
 
 .PHONY: demo test test-all check bench format docs clean
 
@@ -13,10 +16,10 @@ demo: $(STAMP)
 	$(BIN)/reviser trajectory show build/demo.jsonl
 	$(BIN)/reviser trajectory check build/demo.jsonl
 
-test: $(STAMP)
+test: $(TEST_STAMP)
 	$(BIN)/python -m pytest
 
-test-all: $(STAMP)
+test-all: $(TEST_STAMP)
 	$(BIN)/python -m pytest -m ""
 
 check: $(STAMP)
@@ -41,3 +44,9 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,dev]"
 	touch $(STAMP)
+
+# The GPU's kernels are tested in Triton's interpreter, which needs no GPU; Triton is made for Linux.
+$(TEST_STAMP): $(STAMP)
+	test "$$(uname)" != Linux || $(BIN)/python -c "import triton" 2> /dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$(TRITON)"
+	touch $(TEST_STAMP)
