@@ -253,10 +253,16 @@ def _circumstances(data: str) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the checkout this package runs from; None outside one."""
+    """The commit of the checkout this package runs from, and whether it was changed since; None outside one."""
+    head, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    return f"{head} with changes" if head and changes else head
+
+
+def _git(*words: str) -> str | None:
+    """What git says of the folder this package is in; None where it is no checkout."""
     try:
         root = Path(__file__).parents[2]
-        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
+        found = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False)
     except OSError:
         return None
     return found.stdout.strip() if found.returncode == 0 else None
