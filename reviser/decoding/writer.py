@@ -114,9 +114,7 @@ class Writer:
         sampling: Sampling = PAPER,
     ) -> list[Text]:
         """`n` ways to fill the gap between two texts."""
-        before, after = self.tokenizer.encode(prefix), self.tokenizer.encode(suffix)
-        rules = self._rules(len(before) + len(after), max_tokens)
-        return self._write([Seed.infill(before, after, rules)], n, best_of, max_actions, seed, sampling)
+        return self._write([self.gap(prefix, suffix, max_tokens)], n, best_of, max_actions, seed, sampling)
 
     def edit(
         self,
@@ -145,6 +143,17 @@ class Writer:
         tokens = self.tokenizer.encode(prompt)
         return Seed.continuation(tokens, self._rules(len(tokens), max_tokens))
 
+    def gap(self, prefix: str, suffix: str, max_tokens: int | None = None) -> Seed:
+        """The seed that fills the gap between two texts; without a suffix it is a continuation."""
+        before, after = self.tokenizer.encode(prefix), self.tokenizer.encode(suffix)
+        return Seed.infill(before, after, self._rules(len(before) + len(after), max_tokens))
+
+    def write(self, requests: Sequence[Request], sampling: Sampling = PAPER) -> list[Text]:
+        """What requests grow into, for callers that make seeds and random numbers themselves."""
+        num_rows = max(min(self.num_rows, len(requests)), 1)
+        written = Engine(self.model, sampling, num_rows, self._steps).write(requests)
+        return [self._read(request.seed, each) for request, each in zip(requests, written, strict=True)]
+
     def _rules(self, given: int, max_tokens: int | None = None) -> Rules:
         config = self.model.config
         if max_tokens is not None and max_tokens < 1:
@@ -162,9 +171,7 @@ class Writer:
             for place, each in enumerate(seeds)
             for number in range(n * best_of)
         ]
-        num_rows = max(min(self.num_rows, len(requests)), 1)
-        written = Engine(self.model, sampling, num_rows, self._steps).write(requests)
-        texts = [self._read(request.seed, each) for request, each in zip(requests, written, strict=True)]
+        texts = self.write(requests, sampling)
         groups = [texts[start : start + best_of] for start in range(0, len(texts), best_of)]
         return [max(group, key=_score) for group in groups]
 

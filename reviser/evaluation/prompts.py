@@ -1,0 +1,112 @@
+"""Prompts out of documents: the paper's continuation benchmark, and gaps to infill; all in text.
+
+Lengths are counted by one tokenizer, the ruler (GPT-2's in the paper), whatever the systems use:
+
+    document   |-- prefix, 35 --|------ reference, to 180 in all ------|-- rest, not used --|
+    document   .. |-- prefix --|--- gap, 8 to 48 ---|-- suffix --| ..
+
+>>> from reviser.tokenizer import load
+>>> [prompt] = continuation_prompts([("a:1", "one two three four")], load("bytes"), Lengths(4, 9, 5, 99))
+>>> prompt.prefix, prompt.reference
+('one ', 'two t')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reviser.data.sources import read_documents
+from reviser.errors import ConfigError, DataError
+from reviser.evaluation.records import Prompt
+from reviser.tokenizer import Tokenizer
+from reviser.trajectory.rng import Random
+
+Named = tuple[str, str]
+"""A document's name, which lasts, and its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """The continuation benchmark's lengths, in the ruler's tokens; the paper's are the defaults."""
+
+    prefix: int = 35
+    total: int = 180
+    """Prefix and reference together, at most."""
+    shortest: int = 144
+    """Documents with fewer tokens are left out,"""
+    longest: int = 216
+    """and those with more, unless they are cut."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.prefix < min(self.total, self.shortest) or self.longest < self.shortest:
+            raise ConfigError(
+                f"prefix {self.prefix}, total {self.total}, documents of {self.shortest} to {self.longest} tokens: "
+                "the prefix must be shorter than both the total and the shortest document"
+            )
+
+
+def read_named(paths: Sequence[str | Path]) -> list[Named]:
+    """All documents of files and folders, named by file and line."""
+    return [(f"{Path(each.file).name}:{each.line}", each.text) for each in read_documents(paths)]
+
+
+def continuation_prompts(
+    documents: Iterable[Named], ruler: Tokenizer, lengths: Lengths | None = None, is_cut: bool = False
+) -> list[Prompt]:
+    """A prompt for every document of a fitting length; `is_cut` takes the beginning of longer ones too."""
+    lengths = lengths or Lengths()
+    prompts = []
+    for name, text in documents:
+        ids = ruler.encode(text)
+        if len(ids) < lengths.shortest or (len(ids) > lengths.longest and not is_cut):
+            continue
+        first = _boundary(ruler, ids, lengths.prefix)
+        last = _boundary(ruler, ids, min(lengths.total, len(ids)))
+        prompts.append(Prompt(name, ruler.decode(ids[:first]), ruler.decode(ids[first:last])))
+    if not prompts:
+        hint = "give other texts" if is_cut else "give other texts, or cut longer ones with --cut"
+        raise DataError(f"no document has {lengths.shortest} to {lengths.longest} tokens of the ruler; {hint}")
+    return prompts
+
+
+def infill_prompts(
+    documents: Iterable[Named], ruler: Tokenizer, context: int = 48, gap: tuple[int, int] = (8, 48), seed: int = 0
+) -> list[Prompt]:
+    """A gap at a word's beginning in every document that is long enough, with `context` tokens either side."""
+    low, high = gap
+    if not 1 <= low <= high or context < 1:
+        raise ConfigError(f"gaps of {low} to {high} tokens in {context} of context: they must be at least 1")
+    prompts = []
+    for number, (name, text) in enumerate(documents):
+        ids, rng = ruler.encode(text), Random.of(seed, number)
+        size = low + rng.below(high - low + 1)
+        if len(ids) < 2 * context + size + 2:
+            continue
+        begin = context + rng.below(len(ids) - 2 * context - size - 1)
+        pieces = ruler.pieces(ids)
+        first = _word(pieces, begin)
+        last = _word(pieces, first + size)
+        if first < last and last + context // 2 <= len(ids):
+            inside = ruler.decode(ids[first:last])
+            prompts.append(
+                Prompt(name, ruler.decode(ids[first - context : first]), inside, ruler.decode(ids[last:][:context]))
+            )
+    if not prompts:
+        raise DataError(f"no document has room for a gap in {context} + {context} tokens; give longer texts")
+    return prompts
+
+
+def _boundary(ruler: Tokenizer, ids: Sequence[int], place: int) -> int:
+    """The first place from here on that cuts no character in two."""
+    while place < len(ids) and "\ufffd" in ruler.decode(ids[max(place - 4, 0) : place])[-1:]:
+        place += 1
+    return place
+
+
+def _word(pieces: Sequence[str], place: int) -> int:
+    """The first place from here on where a word begins with its space."""
+    while place < len(pieces) and not pieces[place].startswith(" "):
+        place += 1
+    return place

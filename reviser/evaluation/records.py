@@ -1,0 +1,152 @@
+"""What evaluation reads and writes: prompts, generations as JSON lines, numbers with errors, results.
+
+A prompt is text, so that systems with different tokenizers get the same one:
+
+    prefix                      reference                       suffix (infilling only)
+    "The old lighthouse"        " stood empty until morning."   ""
+
+A system writes `text`, which stands where the reference stood. Generations are kept, one JSON object a line, so that
+scoring can be done again without generating; a result says how it came about.
+
+>>> Measure.of([1.0, 2.0, 3.0])
+Measure(value=2.0, error=0.5773502691896258, n=3)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from reviser import __version__
+from reviser.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A gap in a real text: what stands before it, what stood in it, what stands behind it."""
+
+    id: str
+    prefix: str
+    reference: str
+    suffix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What a system wrote into a prompt's gap."""
+
+    system: str
+    prompt_id: str
+    seed: int
+    prefix: str
+    text: str
+    suffix: str
+    reference: str
+    is_stopped: bool
+    """Whether the system ended the text itself, or was ended by a budget."""
+    num_tokens: int
+    """New tokens, by the system's own tokenizer."""
+    num_actions: int
+    """Actions or forward steps it took."""
+    record: dict[str, Any] | None = None
+    """The trajectory's record, where the system edits."""
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.system, self.prompt_id, self.seed
+
+    @property
+    def whole(self) -> str:
+        return self.prefix + self.text + self.suffix
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number, its standard error (None where there is none) and how many things it was taken over."""
+
+    value: float
+    error: float | None
+    n: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Measure:
+        """The mean of values; the error of a single one is None."""
+        count = len(values)
+        if not count:
+            raise DataError("a mean of nothing was asked for; generate something first")
+        mean = math.fsum(values) / count
+        if count == 1:
+            return cls(mean, None, 1)
+        variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+        return cls(mean, math.sqrt(variance / count), count)
+
+
+def read_generations(path: str | os.PathLike[str]) -> list[Generation]:
+    """All generations of a file; a line that is none of them is named."""
+    try:
+        lines = Path(path).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{path}: cannot be read ({error}); give a file that `reviser eval continuation` wrote"
+        ) from None
+    return [_read_line(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _read_line(line: str, where: str) -> Generation:
+    try:
+        record = json.loads(line)
+        return Generation(**{field.name: record[field.name] for field in fields(Generation) if field.name in record})
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{where}: no generation ({error}); remove the line or generate again") from None
+
+
+class GenerationFile:
+    """A file that grows by one generation a line and knows what it holds, so that a broken-off run goes on."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.generations = read_generations(path) if self.path.exists() else []
+        self.keys = {each.key for each in self.generations}
+
+    def add(self, generations: Iterable[Generation]) -> None:
+        """Write generations behind the others, whole lines at once."""
+        new = list(generations)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        lines = "".join(json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in new)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(lines)
+        self.generations += new
+        self.keys |= {each.key for each in new}
+
+
+def make_result(kind: str, rows: Sequence[dict[str, Any]], config: dict[str, Any], **about: Any) -> dict[str, Any]:
+    """The JSON document of a result: its rows, and how they came about."""
+    from reviser.training.runs import commit, hardware
+
+    return {
+        "kind": kind,
+        "rows": list(rows),
+        "config": config,
+        **about,
+        "command": " ".join(["reviser", *sys.argv[1:]]),
+        "version": __version__,
+        "commit": commit(),
+        "hardware": hardware(),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def write_result(result: dict[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write a result in one piece."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + ".part")
+    part.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    part.replace(target)

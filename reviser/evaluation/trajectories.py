@@ -1,0 +1,103 @@
+"""How systems edit: the paper's ten rows and more, each beside what the order alone would give.
+
+The null statistics are those of trajectories that the order draws for texts of the same lengths, with no model:
+what a model adds is the difference. Plots show where the cursor goes and where insertions land.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reviser.canvas import Rules
+from reviser.errors import DataError, MissingPackageError
+from reviser.evaluation.records import Generation, Measure
+from reviser.trajectory.orders import Order
+from reviser.trajectory.record import Seed, Trajectory, from_record
+from reviser.trajectory.rng import Random
+from reviser.trajectory.statistics import summarise
+
+MOST_PATHS = 6
+"""Cursor paths in one plot."""
+
+
+def trajectories_of(generations: Sequence[Generation], system: str) -> list[Trajectory]:
+    """The trajectories a system left; a system that does not edit has none."""
+    records = [each.record for each in generations if each.system == system and each.record is not None]
+    if not records:
+        raise DataError(f"system {system} left no trajectories; only models that edit have any")
+    return [from_record(record) for record in records]
+
+
+def describe(
+    generations: Sequence[Generation], system: str, order: Order | None = None, seed: int = 0
+) -> dict[str, Any]:
+    """Statistics of a system, what the order alone gives at its lengths, and its lengths against the references'."""
+    trajectories, own = trajectories_of(generations, system), [each for each in generations if each.system == system]
+    return {
+        "system": system,
+        "statistics": summarise(trajectories),
+        "null": None if order is None else summarise(null_trajectories(trajectories, order, seed)),
+        "stopped_share": Measure.of([float(each.is_stopped) for each in own]).value,
+        "length_ratio": _ratio([len(each.text) for each in own], [len(each.reference) for each in own]),
+        "n": len(trajectories),
+    }
+
+
+def null_trajectories(trajectories: Sequence[Trajectory], order: Order, seed: int = 0) -> list[Trajectory]:
+    """One trajectory of the order for each given one, with as many tokens; tokens do not matter."""
+    drawn = []
+    for number, trajectory in enumerate(trajectories):
+        given, rules = trajectory.seed.rules, trajectory.seed.rules
+        count = len(trajectory.final.tokens) - given.prefix - given.suffix
+        free = Rules(rules.alphabet, rules.operators | order.needs, max_length=max(count, 1))
+        drawn.append(order.draw(Seed.continuation((), free), [0] * count, Random.of(seed, number)))
+    return drawn
+
+
+def cursor_path(trajectory: Trajectory) -> list[float]:
+    """Where the cursor stands after each action, in the editable part: 0 at its front, 1 at its end."""
+    rules, path = trajectory.seed.rules, []
+    for state in trajectory.states():
+        length = len(state.tokens) - rules.prefix - rules.suffix
+        path.append((state.cursor - rules.prefix) / length if length else 1.0)
+    return path
+
+
+def insertion_times(trajectory: Trajectory) -> list[float]:
+    """For each token of the final text, in its order, when it was inserted: 0 first, 1 last."""
+    rules, stamps = trajectory.seed.rules, list[int]()
+    for number, (state, action) in enumerate(zip(trajectory.states(), trajectory.actions, strict=False)):
+        if rules.alphabet.is_insert(action) and not state.is_replacing:
+            stamps.insert(state.cursor - rules.prefix, number)
+        elif action != rules.alphabet.stop and not rules.alphabet.distance(action):
+            raise DataError("insertion times are those of texts that only grow; this one was also cut or replaced")
+    last = max(stamps, default=0) or 1
+    return [stamp / last for stamp in stamps]
+
+
+def plot(trajectories: Sequence[Trajectory], path: str | Path) -> None:
+    """Cursor paths, insertion order and move lengths, side by side, into one picture."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingPackageError("matplotlib", "a plot", "pip install 'reviser[eval]'") from None
+    figure = Figure(figsize=(13, 3.6), layout="constrained")
+    paths, times, moves = figure.subplots(1, 3)
+    for trajectory in trajectories[:MOST_PATHS]:
+        paths.plot(cursor_path(trajectory), linewidth=0.9)
+        ranks = insertion_times(trajectory)
+        times.scatter([i / max(len(ranks) - 1, 1) for i in range(len(ranks))], ranks, s=4)
+    paths.set(title="cursor", xlabel="action", ylabel="place in the text, 0 to 1")
+    times.set(title="insertion order", xlabel="place in the final text", ylabel="when it was inserted")
+    distances = [abs(d) for each in trajectories for a in each.actions if (d := each.seed.rules.alphabet.distance(a))]
+    sizes = sorted(set(distances))
+    moves.bar([str(size) for size in sizes], [distances.count(size) / len(distances) for size in sizes])
+    moves.set(title="move lengths", xlabel="tokens", ylabel="share of moves")
+    figure.savefig(path)
+
+
+def _ratio(ours: Sequence[int], theirs: Sequence[int]) -> float | None:
+    """The length of all texts over that of all references."""
+    return sum(ours) / sum(theirs) if sum(theirs) else None

@@ -1,0 +1,204 @@
+"""Prompts, systems and generations: the same texts for all, kept as they come, gone on with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reviser.cli import main
+from reviser.config import CanvasConfig, ModelConfig
+from reviser.errors import ConfigError, DataError, ReviserError
+from reviser.evaluation.prompts import Lengths, continuation_prompts, infill_prompts
+from reviser.evaluation.records import Generation, GenerationFile, Measure, Prompt, read_generations
+from reviser.evaluation.systems import Budget, CausalSystem, open_system
+from reviser.model.checkpoint import save_pretrained
+from reviser.model.transformer import Transformer
+from reviser.tokenizer import load
+
+BYTES = load("bytes")
+PROSE = " ".join(f"Word{number} walked on," for number in range(60))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder with random weights and a window."""
+    torch.manual_seed(0)
+    config = ModelConfig(
+        num_text=257, pad=256, num_layers=1, width=32, num_heads=2, ff_width=32, context=400, max_length=400,
+        canvas=CanvasConfig("window", window=2, slot_width=8),
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("model") / "it"
+    save_pretrained(Transformer(config), folder, BYTES)
+    return folder
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    file = tmp_path / "texts.jsonl"
+    file.write_text("".join(json.dumps({"text": f"{number} {PROSE}"}) + "\n" for number in range(5)))
+    return file
+
+
+@given(st.lists(st.text(min_size=1, max_size=60), max_size=8), st.integers(0, 6), st.integers(1, 9))
+def test_a_prompt_is_the_beginning_of_its_document(documents: list[str], prefix: int, more: int) -> None:
+    named = [(f"d:{number}", text) for number, text in enumerate(documents)]
+    lengths = Lengths(prefix, prefix + more, prefix + 1, 200)
+    fitting = {name for name, text in named if prefix + 1 <= len(text.encode()) <= 200}
+    if not fitting:
+        with pytest.raises(DataError, match="no document has"):
+            continuation_prompts(named, BYTES, lengths)
+        return
+    prompts = continuation_prompts(named, BYTES, lengths)
+    assert {prompt.id for prompt in prompts} == fitting
+    for prompt in prompts:
+        assert dict(named)[prompt.id].startswith(prompt.prefix + prompt.reference)
+        assert len(prompt.prefix.encode()) >= prefix
+
+
+def test_longer_documents_are_cut_only_when_asked() -> None:
+    named = [("short:1", "x" * 50), ("long:1", "y" * 90)]
+    lengths = Lengths(5, 20, 10, 60)
+    assert [each.id for each in continuation_prompts(named, BYTES, lengths)] == ["short:1"]
+    cut = continuation_prompts(named, BYTES, lengths, is_cut=True)
+    assert [(each.id, len(each.reference)) for each in cut] == [("short:1", 15), ("long:1", 15)]
+
+
+@given(st.integers(0, 1000))
+def test_gaps_begin_and_end_at_words_and_the_parts_are_the_text(seed: int) -> None:
+    text = PROSE * 2
+    [prompt] = infill_prompts([("a:1", text)], BYTES, context=40, gap=(10, 60), seed=seed)
+    assert prompt.prefix + prompt.reference + prompt.suffix in text
+    assert prompt.reference.startswith(" ")
+    assert prompt.suffix.startswith(" ")
+    assert len(prompt.prefix) == 40
+    assert 10 <= len(prompt.reference) <= 72
+
+
+@pytest.mark.parametrize(
+    ("act", "text"),
+    [
+        (lambda: Lengths(prefix=200), "the prefix must be shorter than both"),
+        (lambda: infill_prompts([("a", PROSE)], BYTES, 4, (5, 2)), "they must be at least 1"),
+        (lambda: infill_prompts([("a", "short")], BYTES), "give longer texts"),
+        (lambda: open_system("ours"), "--system ours is no NAME=MODEL"),
+        (lambda: Measure.of([]), "a mean of nothing"),
+    ],
+)
+def test_what_cannot_be_is_said(act: Any, text: str) -> None:
+    with pytest.raises(ReviserError, match=text.replace("(", r"\(")):
+        act()
+
+
+def test_the_mean_and_its_error_by_hand() -> None:
+    assert Measure.of([2.0, 4.0, 4.0, 6.0]) == Measure(4.0, pytest.approx((8 / 3 / 4) ** 0.5), 4)
+    assert Measure.of([3.0]) == Measure(3.0, None, 1)
+
+
+def test_a_generation_depends_on_its_prompt_and_seed_alone(model: Path) -> None:
+    prompts = [Prompt(f"p:{n}", f"He said {n}", " and went away.") for n in range(6)]
+    system = open_system(f"ours={model}")
+    together = {each.key: each for each in system.generate(prompts, 7)}
+    alone = [next(iter(system.generate([prompt], 7))) for prompt in reversed(prompts)]
+    assert {each.key: each for each in alone} == together
+    assert {each.text for each in system.generate(prompts, 8)} != {each.text for each in together.values()}
+
+
+def test_a_gap_keeps_what_stands_around_it_and_its_budget_does_not_tell_its_length(model: Path) -> None:
+    prompt = Prompt("p:1", "Before", " gap", " behind it.")
+    [one] = open_system(f"ours={model}", budget=Budget(30)).generate([prompt], 1)
+    assert one.whole == f"Before{one.text} behind it."
+    assert one.num_tokens <= 30
+    budget = Budget(30)
+    lengths = {budget.tokens(Prompt("p", "Before", text, " behind"), len) for text in ("", "x", "long" * 20)}
+    assert lengths == {30}
+
+
+def test_it_writes_what_is_missing_and_nothing_twice(
+    model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "made" / "g.jsonl"
+    words = ["eval", "continuation", str(texts), "--ruler", "bytes", "--cut", "--system", f"ours={model}"]
+    words += ["--generations", str(out), "--json", "--device", "cpu", "--total", "60"]
+    assert main([*words, "--n", "2", "--seeds", "1"]) == 0
+    before = out.read_text()
+    assert main([*words, "--n", "3", "--seeds", "1,2"]) == 0
+    after = out.read_text()
+    assert after.startswith(before)
+    keys = [each.key for each in read_generations(out)]
+    assert len(keys) == len(set(keys)) == 6
+    [row] = json.loads(capsys.readouterr().out.strip().split("\n")[-1])["rows"]
+    assert row["generations"] == 6
+    assert row["system"] == "ours"
+
+
+def test_infilling_and_trajectories_run_from_the_command_line(
+    model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, picture = tmp_path / "gaps.jsonl", tmp_path / "paths.png"
+    words = ["--ruler", "bytes", "--context", "20", "--gap", "8,30", "--seeds", "1", "--device", "cpu"]
+    assert main(["eval", "infill", str(texts), *words, "--system", f"ours={model}", "--generations", str(out)]) == 0
+    assert "ours" in capsys.readouterr().out
+    words = ["eval", "trajectories", str(out), "--order", "random-walk", "--plot", str(picture)]
+    assert main([*words, "--out", str(tmp_path / "r.json")]) == 0
+    assert "random-walk alone" in capsys.readouterr().out
+    assert picture.stat().st_size > 1000
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["rows"][0]["null"]["trajectories"] == result["rows"][0]["n"] == 5
+
+
+def test_lines_that_are_no_generations_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "g.jsonl"
+    file.write_text('{"system": "a"}\n')
+    with pytest.raises(DataError, match=r"g.jsonl, line 1: no generation"):
+        read_generations(file)
+    with pytest.raises(DataError, match="cannot be read"):
+        read_generations(tmp_path / "none.jsonl")
+
+
+def test_a_file_keeps_every_field(tmp_path: Path) -> None:
+    one = Generation("a", "p:1", 3, "före", "text\n", "", "ref", True, 4, 5, {"actions": [1]})
+    GenerationFile(tmp_path / "g.jsonl").add([one])
+    assert read_generations(tmp_path / "g.jsonl") == [one]
+
+
+@pytest.fixture
+def causal(tmp_path: Path) -> Path:
+    """A tiny random GPT-2 with a tokenizer of bytes, as transformers saves them."""
+    transformers = pytest.importorskip("transformers")
+    import tokenizers
+
+    inner = tokenizers.Tokenizer.from_str(load("default").serialised)
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|endoftext|>")
+    fast.save_pretrained(tmp_path / "hf")
+    torch.manual_seed(0)
+    shape = transformers.GPT2Config(vocab_size=len(fast), n_embd=16, n_layer=1, n_head=2, n_positions=200)
+    transformers.GPT2LMHeadModel(shape).save_pretrained(tmp_path / "hf")
+    return tmp_path / "hf"
+
+
+def test_a_causal_model_continues_by_the_same_seed_and_never_sees_the_suffix(causal: Path) -> None:
+    system = open_system(f"gpt2=hf:{causal}")
+    prompt = Prompt("p:1", "The old lighthouse", " stood empty.", "")
+    [one] = system.generate([prompt], 1)
+    [again] = system.generate([prompt], 1)
+    [other] = system.generate([prompt], 2)
+    assert one == again
+    assert one.text != other.text
+    assert one.record is None
+    [gap] = system.generate([Prompt("p:1", prompt.prefix, prompt.reference, " until morning.")], 1)
+    assert gap.text == one.text
+
+
+def test_a_causal_model_that_is_none_is_said(tmp_path: Path, causal: Path) -> None:
+    with pytest.raises(ReviserError, match="system x: no causal model"):
+        open_system(f"x=hf:{tmp_path}")
+    from reviser.decoding.sampling import GREEDY
+
+    with pytest.raises(ConfigError, match="takes temperature, top_k, top_p and min_p alone"):
+        CausalSystem("x", str(causal), GREEDY, Budget(), "cpu")
