@@ -313,8 +313,8 @@ def _gelu_gradient(x, bias, grad, out, sums, N, F, BN: tl.constexpr, BF: tl.cons
     tl.store(sums + part * F + cols, tl.sum(total, 0), mask=cols < F)
 
 
-GELU_TILE = {"BN": 2, "BF": 1024}
-GELU_STEPS = 32
+GELU_CELLS, GELU_STEPS = 2048, 32
+"""Values of a tile, and the tiles whose gradients one program adds up for the bias."""
 
 
 @torch.library.custom_op("reviser::biased_gelu", mutates_args=())
@@ -322,7 +322,8 @@ def biased_gelu(x: Tensor, bias: Tensor) -> Tensor:
     """gelu(x + bias) of [.., F], exact as F.gelu is."""
     flat, out = x.reshape(-1, x.shape[-1]), torch.empty_like(x, memory_format=torch.contiguous_format)
     N, F = flat.shape
-    _gelu[_tiles(N, F)](flat, bias, out, N, F, **GELU_TILE, num_warps=4)
+    tile = _tile(F)
+    _gelu[(triton.cdiv(N, tile["BN"]), triton.cdiv(F, tile["BF"]))](flat, bias, out, N, F, **tile, num_warps=4)
     return out
 
 
@@ -337,16 +338,16 @@ def biased_gelu_backward(grad: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor,
     flat = x.reshape(-1, x.shape[-1])
     N, F = flat.shape
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    sums = torch.empty(_parts(N), F, device=x.device)
-    grid = _parts(N), triton.cdiv(F, GELU_TILE["BF"])
-    _gelu_gradient[grid](flat, bias, grad, out, sums, N, F, **GELU_TILE, STEPS=GELU_STEPS, num_warps=4)
+    sums, tile = torch.empty(_parts(N, F), F, device=x.device), _tile(F)
+    grid = len(sums), triton.cdiv(F, tile["BF"])
+    _gelu_gradient[grid](flat, bias, grad, out, sums, N, F, **tile, STEPS=GELU_STEPS, num_warps=4)
     return out, sums
 
 
 @biased_gelu_backward.register_fake
 def _(grad: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     N, F = x.numel() // x.shape[-1], x.shape[-1]
-    sums = torch.empty(_parts(N), F, device=x.device)
+    sums = torch.empty(_parts(N, F), F, device=x.device)
     return torch.empty_like(x, memory_format=torch.contiguous_format), sums
 
 
@@ -363,12 +364,14 @@ def _gelu_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
 biased_gelu.register_autograd(_gelu_backward, setup_context=_keep_gelu)
 
 
-def _parts(N: int) -> int:
-    return -(-N // (GELU_TILE["BN"] * GELU_STEPS))
+def _tile(F: int) -> dict[str, int]:
+    """Wide tiles, unless narrower ones leave less of the last one empty."""
+    columns = 1024 if F % 1024 == 0 else 512
+    return {"BN": GELU_CELLS // columns, "BF": columns}
 
 
-def _tiles(N: int, F: int) -> tuple[int, int]:
-    return -(-N // GELU_TILE["BN"]), -(-F // GELU_TILE["BF"])
+def _parts(N: int, F: int) -> int:
+    return -(-N // (_tile(F)["BN"] * GELU_STEPS))
 
 
 # ------------------------------------------------------------------------------------------- scores of the loss
