@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-SUITES = ("eval_generate", "eval_likelihood", "eval_flops", "eval_trajectories")
+SUITES = ("eval_generate", "eval_texts", "eval_likelihood", "eval_flops", "eval_trajectories", "eval_arena")
 """Modules beside this one; each registers its suites with `add`."""
 
 

@@ -43,6 +43,13 @@ class Documents(Protocol):
         """The tokens start..start+size of each document, end to end."""
 
 
+class Readable(Documents, Protocol):
+    """Documents that know how their tokens are read."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+
 @dataclass(frozen=True)
 class JobConfig:
     """What is asked of the model: lengths in tokens, drawn uniformly from their ranges."""
@@ -148,7 +155,7 @@ class Slots:
         return _cut(self.documents, self.jobs, self.is_end, documents, states)
 
 
-def heldout_examples(shards: Shards, count: int, prefix: int, length: int, infill: bool = False) -> Examples:
+def heldout_examples(shards: Readable, count: int, prefix: int, length: int, infill: bool = False) -> Examples:
     """The same examples every time: the beginnings of documents long enough, for measuring likelihood.
 
     With `infill` the stretch has a suffix as long as the prefix.

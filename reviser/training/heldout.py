@@ -55,18 +55,11 @@ class Bound:
         }
 
 
-class Heldout:
-    """A fixed set of held-out examples, ready to measure any model of its alphabet and canvas."""
+class Sampled:
+    """Examples with a trajectory each, ready for any model of their alphabet and canvas to score."""
 
-    def __init__(
-        self, shards: Shards, order: Order, rules: Rules, canvas: CanvasConfig, count: int, prefix: int, length: int,
-        infill: bool = False,
-    ) -> None:  # fmt: skip
-        if not order.has_likelihood:
-            raise ConfigError(
-                f"{type(order).__name__} with noise or a step budget has no likelihood; measure with an order without"
-            )
-        examples = heldout_examples(shards, count, prefix, length, infill)
+    def __init__(self, examples: Examples, order: Order, rules: Rules, canvas: CanvasConfig) -> None:
+        check_likelihood(order)
         longest = int((examples.prefix + examples.length + examples.suffix).max())
         if longest > rules.max_length:
             raise ConfigError(
@@ -76,11 +69,6 @@ class Heldout:
         packed = _trim(_pack_whole(packer, examples))
         self.packed = replace(packed, log_q=_log_q(order, packed, rules))
         self.longest = int(packed.places[:, 2].max())
-        self.num_bytes = _num_bytes(examples, shards.tokenizer)
-
-    def measure(self, model: Transformer, device: torch.device, precision: str = "float32") -> Bound:
-        """The bound of a model on these examples."""
-        return self.summarise(self.score(model, device, precision))
 
     def check_fits(self, config: ModelConfig) -> None:
         """Refuse a model whose table of positions is too short."""
@@ -106,21 +94,49 @@ class Heldout:
         model.train(was_training)
         return np.array([nats[row, col : col + size].sum() for row, col, size in self.packed.places])
 
+
+class Heldout(Sampled):
+    """A fixed set of held-out examples, one trajectory each."""
+
+    def __init__(
+        self, shards: Shards, order: Order, rules: Rules, canvas: CanvasConfig, count: int, prefix: int, length: int,
+        infill: bool = False,
+    ) -> None:  # fmt: skip
+        check_likelihood(order)
+        examples = heldout_examples(shards, count, prefix, length, infill)
+        super().__init__(examples, order, rules, canvas)
+        self.num_bytes = _num_bytes(examples, shards.tokenizer)
+
+    def measure(self, model: Transformer, device: torch.device, precision: str = "float32") -> Bound:
+        """The bound of a model on these examples."""
+        return self.summarise(self.score(model, device, precision))
+
     def summarise(self, nats: Nats) -> Bound:
         """The bound, given -log p of each example."""
         packed = self.packed
-        total = nats + packed.log_q
-        tokens = packed.num_tokens
-        mean = float(total.sum() / tokens.sum())
-        # A ratio of sums: the error of its linearisation.
-        spread = (total - mean * tokens).std(ddof=1) if len(total) > 1 else 0.0
-        return Bound(
-            mean,
-            float(spread * math.sqrt(len(total)) / tokens.sum()),
-            float(total.sum() / math.log(2) / self.num_bytes),
-            float(packed.log_q.sum() / tokens.sum()),
-            len(total),
+        return summarise(nats + packed.log_q, packed.log_q, packed.num_tokens, self.num_bytes)
+
+
+def check_likelihood(order: Order) -> None:
+    """Refuse an order whose trajectories have no log q."""
+    if not order.has_likelihood:
+        raise ConfigError(
+            f"{type(order).__name__} with noise or a step budget has no likelihood; measure with an order without"
         )
+
+
+def summarise(nats: Nats, log_q: Nats, tokens: npt.NDArray[np.int64], num_bytes: int) -> Bound:
+    """The bound over texts: what each costs in nats, log q of what was drawn for it, and its tokens."""
+    mean = float(nats.sum() / tokens.sum())
+    # A ratio of sums: the error of its linearisation.
+    spread = (nats - mean * tokens).std(ddof=1) if len(nats) > 1 else 0.0
+    return Bound(
+        mean,
+        float(spread * math.sqrt(len(nats)) / tokens.sum()),
+        float(nats.sum() / math.log(2) / num_bytes),
+        float(log_q.sum() / tokens.sum()),
+        len(nats),
+    )
 
 
 def _pack_whole(packer: Packer, examples: Examples) -> Packed:
