@@ -1,0 +1,467 @@
+"""Results to reports: numbers with errors, a table for every kind, Markdown, a page by itself, README."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import math
+import re
+from dataclasses import asdict
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reviser.actions import Alphabet
+from reviser.canvas import Rules
+from reviser.cli import main
+from reviser.errors import DataError
+from reviser.evaluation import evalppl, scores
+from reviser.evaluation.arena import Judgment
+from reviser.evaluation.flops_paper import rows as flops_rows
+from reviser.evaluation.records import Generation, Measure, make_result
+from reviser.evaluation.report import RENDERERS, read_report, render
+from reviser.evaluation.report_html import write_html
+from reviser.evaluation.report_markdown import END, fill, write_markdown, write_table
+from reviser.evaluation.report_markup import UNPRINTABLE
+from reviser.evaluation.report_tables import Bars, Scatter, Section, Table, bar, show, show_any, tabulate
+from reviser.evaluation.texts import lay_out
+from reviser.trajectory.names import parse_order
+from reviser.trajectory.record import Seed
+from reviser.trajectory.rng import Random
+from reviser.trajectory.statistics import summarise
+
+ROOT = Path(__file__).parents[1]
+MODULES = ("tables", "kinds", "speeds", "markup", "plots", "markdown", "html")
+TEXTS = st.text(st.characters(exclude_categories=()), max_size=12)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings_say_what_is_so(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"reviser.evaluation.report_{name}")).failed == 0
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-9, 1e9))
+def test_a_value_ends_where_its_error_does(value: float, error: float) -> None:
+    left, right = show(value, error).replace(",", "").split(" ± ")
+    decimals = [len(text.partition(".")[2]) for text in (left, right)]
+    assert decimals[0] == decimals[1]
+    digits = len(right.replace(".", "").strip("0")) or 1
+    assert digits <= 2
+    assert float(right) == pytest.approx(error, rel=0.2501)
+    unit = 10.0 ** math.floor(math.log10(error)) / (10 if error < 2 * 10.0 ** math.floor(math.log10(error)) else 1)
+    assert abs(float(left) - value) <= 0.501 * unit + 1e-12 * abs(value)
+
+
+@pytest.mark.parametrize(
+    "value, error, text",
+    [
+        (12345.0, 276.0, "12,300 ± 300"),
+        (0.5, 0.096, "0.50 ± 0.10"),
+        (5.0, 0.0, "5.000 ± 0"),
+        (5.0, math.nan, "5.000"),
+        (math.inf, 1.0, "inf"),
+        (1e20, 1e18, "1e+20 ± 1e+18"),
+        (None, None, "-"),
+        (0.0, None, "0"),
+        (3e-7, None, "3e-07"),
+        (1234567, None, "1,234,567"),
+    ],
+)
+def test_numbers_are_written_by_hand_computed_rules(value: Any, error: Any, text: str) -> None:
+    assert show(value, error) == text
+
+
+def test_anything_is_written_as_one_line() -> None:
+    assert show_any({"value": 2.0, "error": 0.13, "n": 3}) == "2.00 ± 0.13"
+    assert show_any({"value": 0.5, "low": 0.25, "high": 0.75}) == "0.5000 (0.2500 to 0.7500)"
+    assert show_any([1, True, None, "a\n b"]) == "1, yes, -, a b"
+    assert show_any([]) == "-"
+
+
+# Documents whose rows the suites' own functions make.
+
+
+def generation(system: str, prompt: str, text: str) -> Generation:
+    return Generation(system, prompt, 0, "Once", text, "", " upon a time there was", True, 4, 5)
+
+
+def evalppl_rows() -> list[dict[str, Any]]:
+    texts = [generation(name, f"p{i}", f" a {name} text of {i}") for name in ("ours", "ar") for i in range(3)]
+    number = {"(reference)": 2.0, "ours": 3.0, "ar": 4.0}
+    found = [
+        evalppl.Score(10 * number[each.system] + int(each.prompt_id[1]), 10, len(each.text))
+        for each in lay_out(texts)
+    ]
+    return evalppl.summarise(texts, found)
+
+
+def arena_document() -> dict[str, Any]:
+    verdicts = ["first", "first", "tie", "second", "failed"]
+    return scores.score([Judgment("ours", "ar", f"p{i}", 0, said, "", "j", "t") for i, said in enumerate(verdicts)])
+
+
+def statistics(order: str) -> dict[str, Any]:
+    seed = Seed.continuation((), Rules(Alphabet(10, 9), max_length=20))
+    return summarise(parse_order(order).draw(seed, [1, 2, 3] * 4, Random.of(1, i)) for i in range(3))
+
+
+def likelihood_row(system: str, error: float | None) -> dict[str, Any]:
+    return {"system": system, "order": "runs", "K": 8, "nats_per_token": 4.0, "error": error, "perplexity": 54.6,
+            "bits_per_byte": 1.6, "is_exact": error is None, "n": 50, "log_q_per_token": -1.0}  # fmt: skip
+
+
+@cache
+def documents() -> dict[str, dict[str, Any]]:
+    wrote = {"system": "ours", "generations": 9, "empty": 1, "stopped_share": 0.875, "mean_characters": 101.0,
+             "mean_reference_characters": 99.0, "mean_actions": 40.0}  # fmt: skip
+    edited = {"system": "ours", "statistics": statistics("runs"), "null": statistics("random-walk"),
+              "stopped_share": 0.5, "length_ratio": 1.25, "n": 3}  # fmt: skip
+    spread = {"mean": 0.8, "deviation": 0.02, "n": 3}
+    alike = {"system": "ours", "seeds": [1], "texts": 100, "references": 100, "empty": 0, "clusters": 10,
+             "mauve": asdict(Measure(0.8, 0.011, 3)), "mauve_over_seeds": spread,
+             "mauve_over_clusterings": spread}  # fmt: skip
+    fought = arena_document()
+    return {
+        "likelihood": make_result(
+            "likelihood", [likelihood_row("ours", 0.02), likelihood_row("ar", None)], {"n": 50}
+        ),
+        "evalppl": make_result("evalppl", evalppl_rows(), {}, evaluator={"name": "small", "sha256": "ab" * 32}),
+        "mauve": make_result("mauve", [alike, alike | {"system": "ar"}], {}),
+        "arena": make_result("arena", fought.pop("rows"), {"judge": "j"}, **fought),
+        "generations": make_result("generations", [wrote], {"seeds": [1, 2]}, generations="ours.jsonl"),
+        "trajectories": make_result("trajectories", [edited], {"order": "runs"}),
+        "flops": make_result("flops", [asdict(row) for row in flops_rows()], {"tokens": 128}),
+        "infill": make_result("infill", [{"system": "ours", "exact": {"value": 0.5, "error": 0.013, "n": 9}}], {}),
+    }
+
+
+def section_of(kind: str) -> Section:
+    return render(Path(f"{kind}.json"), documents()[kind])[0]
+
+
+def column(table: Table, name: str) -> list[str]:
+    return [row[table.columns.index(name)] for row in table.rows]
+
+
+def test_likelihood_has_errors_of_perplexity_and_bits_and_says_what_is_exact() -> None:
+    [table] = section_of("likelihood").tables
+    assert column(table, "nats/token") == ["4.00 ± 0.02", "4.000"]
+    assert column(table, "perplexity/token") == ["54.6 ± 1.1", "54.60"]
+    assert column(table, "bits/byte") == ["1.600 ± 0.008", "1.600"]
+    assert column(table, "is") == ["a bound", "exact"]
+    assert isinstance(table.plot, Bars)
+    first = table.plot.bars[0]
+    assert (first.low, first.high) == (pytest.approx(1.592), pytest.approx(1.608))
+
+
+def test_evalppl_has_bars_and_is_drawn_against_distinct_2() -> None:
+    probable, varied = section_of("evalppl").tables
+    rows = evalppl_rows()
+    assert column(probable, "system") == ["(reference)", "ours", "ar"]
+    assert column(probable, "evalPPL") == [show(r["perplexity"]["value"], r["perplexity"]["error"]) for r in rows]
+    assert isinstance(probable.plot, Bars)
+    assert [each.value for each in probable.plot.bars] == [row["perplexity"]["value"] for row in rows]
+    assert isinstance(varied.plot, Scatter)
+    assert [each.x.value for each in varied.plot.points] == [row["distinct_2"]["value"] for row in rows]
+
+
+def test_evalppl_without_diversity_is_one_table() -> None:
+    rows = [{"system": name, "perplexity": {"value": 9.0, "error": 0.5}} for name in ("a", "b")]
+    section, _ = render(Path("x.json"), make_result("evalppl", rows, {}))
+    assert [table.title for table in section.tables] == ["How probable an evaluator finds the texts"]
+
+
+def test_arena_has_win_rates_with_intervals_strengths_and_what_was_not_counted() -> None:
+    won, strengths = section_of("arena").tables
+    share = arena_document()["rows"][0]["win_rate"]
+    assert won.rows[0][:5] == ("ar", "ours", "1", "1", "2")
+    assert column(won, "win rate") == [show(100 * share["value"], 100 * share["error"]) + "%"]
+    assert column(strengths, "system") == ["ours", "ar"]
+    assert any("the text shown first won 66.7%" in note for note in won.notes)
+    assert "not counted: 1 failed, 0 unanswered" in won.notes
+
+
+def test_two_pairings_are_drawn_about_one_half() -> None:
+    document = documents()["arena"] | {"rows": documents()["arena"]["rows"] * 2}
+    plot = render(Path("x.json"), document)[0].tables[0].plot
+    assert isinstance(plot, Bars)
+    assert (plot.mark, plot.most) == (0.5, 1.0)
+    share = document["rows"][0]["win_rate"]
+    assert (plot.bars[0].low, plot.bars[0].high) == (share["low"], share["high"])
+
+
+def test_trajectories_stand_beside_their_order_alone() -> None:
+    [table] = section_of("trajectories").tables
+    assert table.columns == ("", "ours", "the order alone, at the lengths of ours")
+    assert table.rows[0][1] == f"{statistics('runs')['actions_per_token']:.2f}"
+    assert table.notes == ("ours: 50.0% stopped by themselves, 1.250 times as long as the references",)
+
+
+def test_flops_has_a_table_for_each_group() -> None:
+    tables = section_of("flops").tables
+    assert [each.title for each in tables] == [
+        f"Cost: {name}" for name in ("summary", "diffusion-100m", "diffusion-large", "refinement")
+    ]
+    assert tables[0].rows[1] == ("Reviser", "p_move=0.20", "19.97", "1.253")
+
+
+def test_mauve_and_generations_have_their_tables() -> None:
+    [alike] = section_of("mauve").tables
+    assert alike.rows[0] == (
+        "ours",
+        "0.800 ± 0.011",
+        "0.80 sd 0.02 (n 3)",
+        "0.80 sd 0.02 (n 3)",
+        "100",
+        "100",
+        "0",
+        "10",
+    )
+    [wrote] = section_of("generations").tables
+    assert wrote.rows == (("ours", "9", "1", "87.5%", "101.0", "99.00", "40.00"),)
+
+
+def test_a_kind_without_a_renderer_is_one_table_of_its_rows() -> None:
+    assert "infill" not in RENDERERS
+    [table] = section_of("infill").tables
+    assert (table.columns, table.rows) == (("system", "exact"), (("ours", "0.500 ± 0.013"),))
+
+
+def test_a_section_says_how_its_result_came_about() -> None:
+    told = section_of("evalppl").about
+    assert {"command", "version", "hardware", "date", "evaluator"} <= told.keys()
+    assert told["evaluator"] == f"name small, sha256 {'ab' * 32}"
+    document = documents()["flops"] | {"commit": "0123456789" * 4 + " with changes"}
+    assert render(Path("x.json"), document)[0].about["commit"] == "0123456 with changes"
+    assert section_of("flops").about["config"] == "tokens 128"
+
+
+def test_columns_that_say_nothing_are_left_out_and_one_bar_is_no_plot() -> None:
+    columns = {"a": lambda row: row, "b": lambda _: "-"}
+    table = tabulate("t", ["x"], columns, plot=Bars("t", (bar("x", 1.0),)))
+    assert (table.columns, table.rows, table.plot) == (("a",), (("x",),), None)
+
+
+# Markdown and HTML.
+
+
+class Reader(HTMLParser):
+    """Checks that tags close in order; keeps texts, tags and links."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for key, value in attrs if key in ("href", "src", "xlink:href", "action", "style")]
+        assert not any(key.startswith("on") for key, _ in attrs)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def parse(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    assert not reader.open
+    return reader
+
+
+@settings(max_examples=50)
+@given(TEXTS, TEXTS, TEXTS, TEXTS)
+def test_whatever_a_result_says_a_page_shows_it_as_text(name: str, cell: str, note: str, label: str) -> None:
+    def page_of(name: str, cell: str, note: str, label: str) -> Reader:
+        plot = Bars(label, (bar(label, 1.0), bar(label, 2.0)))
+        table = Table(name, (cell, note), ((cell, note),), (note,), plot)
+        return parse(write_html([Section(name, name, "x", (table,), {"command": cell, label: note})]))
+
+    page, plain = page_of(name, cell, note, label), page_of("a", "b", "c", "d")
+    assert page.tags == plain.tags
+    assert all(link.startswith("#") for link in page.links)
+    for text in (name, cell, note, label):
+        assert UNPRINTABLE.sub("\ufffd", text) in page.text
+
+
+def test_the_page_needs_nothing_from_outside() -> None:
+    page = write_html([section_of(kind) for kind in documents()])
+    assert not {"script", "link", "img", "iframe"} & set(parse(page).tags)
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "http" not in page
+    assert "prefers-color-scheme: dark" in page
+    assert 'name="viewport"' in page
+    assert page.count("<svg") == 4  # likelihood, evalPPL, evalPPL against distinct-2, MAUVE; one pairing is no plot
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=3))
+def test_cells_do_not_break_a_markdown_table(cells: list[tuple[str, str]]) -> None:
+    lines = write_table(Table("t", ("a", "b"), tuple(cells))).split("\n")
+    assert len(lines) == 2 + len(cells)
+    for line in (lines[0], *lines[2:]):
+        assert len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) == 3
+
+
+def test_markdown_has_every_section_with_its_command_as_code() -> None:
+    sections = [section_of(kind) for kind in documents()]
+    text = write_markdown(sections)
+    assert re.findall("^## (.*)$", text, re.M) == [f"{kind}.json" for kind in documents()]
+    assert text.count("\n- command: `reviser") == len(sections)
+
+
+# README.
+
+SPEED = Table("t", ("threads", "runs"), (("1", "2"),))
+
+
+@given(st.lists(st.sampled_from(["some text", "", "| a |", "<!-- a note -->"]), max_size=5))
+def test_filling_touches_nothing_but_tables_and_filling_twice_is_filling_once(lines: list[str]) -> None:
+    text = "\n".join([*lines, "<!-- table: speed -->", "| old |", END, *lines])
+    filled = fill(text, {"speed": SPEED}, "x.md")
+    body = ["| threads | runs |", "|---|---|", "| 1 | 2 |"]
+    assert filled.text == "\n".join([*lines, "<!-- table: speed -->", *body, END, *lines])
+    assert filled.changed == ("speed",)
+    again = fill(filled.text, {"speed": SPEED}, "x.md")
+    assert (again.text, again.changed) == (filled.text, ())
+
+
+def test_a_table_without_a_result_or_an_end_is_named() -> None:
+    text = "# Title\n<!-- table: speed -->\n"
+    with pytest.raises(DataError, match=r"^x.md, line 2: no result is called speed; there are other$"):
+        fill(text, {"other": SPEED}, "x.md")
+    for rest in ("", f"<!-- table: speed -->\n{END}"):
+        with pytest.raises(DataError, match=f"^x.md, line 2: the table has no end; put {END} behind its last row$"):
+            fill(text + rest, {"speed": SPEED}, "x.md")
+
+
+@pytest.mark.parametrize("name, count", [("README.md", 2), ("docs/report.md", 1)])
+def test_tables_of_readme_and_docs_are_what_the_results_say(name: str, count: int) -> None:
+    report = read_report([ROOT / "results"])
+    assert report.complaints == ()
+    text = (ROOT / name).read_text("utf-8")
+    assert text.count(f"\n{END}\n") == count
+    assert fill(text, report.short, name).changed == (), f"run: reviser report --readme {name}"
+
+
+def test_numbers_in_readme_prose_are_those_of_the_results() -> None:
+    def result(name: str) -> Any:
+        return json.loads((ROOT / "results" / f"{name}.json").read_text("utf-8"))
+
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    ratios = [row["ratio"] for row in result("train_speed_h200")["rows"]]
+    assert f"training runs at {min(ratios):.2f} to {max(ratios):.2f} times a plain compiled GPT loop" in readme
+    times = [f"{row['ours_over_transformers']:.0f}" for row in result("decode_h200")["batches"]]
+    assert f"decoding at {times[0]}, {times[1]} and {times[2]} times `transformers`" in readme
+    rows = {row["name"]: row for row in result("orders_h200")["rows"]}
+    assert f"behind left-to-right ({rows['left-to-right, Muon']['bound_perplexity']:.1f} with Muon)" in readme
+    jumping = [row["bound_perplexity"] for row in rows.values() if row["order"] != "left-to-right"]
+    assert min(jumping) > rows["left-to-right"]["bound_perplexity"]
+
+
+# The command.
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    results = tmp_path / "in"
+    results.mkdir()
+    for kind in ("likelihood", "flops"):
+        (results / f"{kind}.json").write_text(json.dumps(documents()[kind]), "utf-8")
+    return results
+
+
+def test_report_prints_markdown_or_writes_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"# Results\n\n## {folder}/likelihood.json\n")
+    markdown, page = folder.parent / "out" / "a.md", folder.parent / "out" / "a.html"
+    twice = str(folder / "flops.json")
+    assert main(["report", str(folder), twice, "--markdown", str(markdown), "--html", str(page)]) == 0
+    assert capsys.readouterr().out == ""
+    assert markdown.read_text("utf-8") == printed
+    assert "Likelihood of held-out text" in parse(page.read_text("utf-8")).text
+    assert sorted(path.name for path in page.parent.iterdir()) == ["a.html", "a.md"]
+
+
+BAD = {
+    "{": "no JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
+    "[1]": "no result: it has no field `kind`; results are what `reviser eval ... --out` writes",
+    '{"rows": []}': "no result: it has no field `kind`; results are what `reviser eval ... --out` writes",
+    '{"kind": "odd", "rows": [1]}': "no result of kind odd: its rows are no list of objects; measure it again",
+    '{"kind": "odd", "rows": []}': "a result of kind odd without rows; measure it again",
+    '{"kind": "flops", "rows": []}': "a result of kind flops without rows; measure it again",
+    '{"kind": "decode"}': "a result of kind decode needs the field 'rows'; measure it again",
+    '{"kind": "likelihood", "rows": [{"system": "a", "bits_per_byte": 1}]}':
+        "a result of kind likelihood needs the field 'nats_per_token'; measure it again",
+    '{"kind": "mauve", "rows": [{"system": "a", "mauve": 3}]}':
+        "no result of kind mauve ('int' object is not subscriptable); measure it again",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_is_no_result_is_one_line_and_the_others_are_reported(
+    text: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "bad.json").write_text(text, "utf-8")
+    assert main(["report", str(folder)]) == 1
+    out, err = capsys.readouterr()
+    assert err == f"{folder / 'bad.json'}: {BAD[text]}\n"
+    assert re.findall("^## .*/(.*)$", out, re.M) == ["likelihood.json", "flops.json"]
+
+
+def test_what_is_not_there_or_named_twice_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty, missing, other = folder.parent / "empty", folder.parent / "missing.json", folder.parent / "flops.json"
+    empty.mkdir()
+    other.write_text((folder / "flops.json").read_text("utf-8"), "utf-8")
+    assert main(["report", str(empty), str(missing)]) == 1
+    out, err = capsys.readouterr()
+    said = [
+        f"{empty}: the folder holds no .json file; write results there with --out",
+        f"{missing}: cannot be read (No such file or directory)",
+    ]
+    assert (out, err.splitlines()) == ("", said)
+    assert main(["report", str(folder), str(other)]) == 1
+    assert f"{other}: there is another result called flops; rename one of them" in capsys.readouterr().err
+
+
+def test_a_readme_is_checked_and_made_anew(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = folder.parent / "README.md"
+    before = f"# Title\n\n<!-- table: likelihood -->\n{END}\n\nEnd.\n"
+    readme.write_text(before, "utf-8")
+    words = ["report", str(folder), "--readme", str(readme)]
+    assert main([*words, "--check"]) == 1
+    told = f"{readme}: table likelihood is not what the results say; run: reviser report --readme {readme}\n"
+    assert capsys.readouterr().out == told
+    assert readme.read_text("utf-8") == before
+    assert main(words) == 0
+    assert "| ours | runs | 8 | 4.00 ± 0.02 | 54.6 ± 1.1 |" in readme.read_text("utf-8")
+    assert main([*words, "--check"]) == 0
+
+
+def test_what_the_user_must_change_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lost = folder / "no" / "README.md"
+    cases = {
+        ("--check",): "error: --check needs --readme, the file to check\n",
+        ("--html", str(folder)): f"error: {folder}: cannot be written (Is a directory); give another file\n",
+        ("--readme", str(lost)): f"error: {lost}: cannot be read ([Errno 2] No such file or directory: '{lost}'); "
+        "give a Markdown file\n",
+    }
+    for words, text in cases.items():
+        assert main(["report", str(folder), *words]) == 2
+        assert capsys.readouterr().err == text
+    assert not list(folder.parent.glob("*.part"))
