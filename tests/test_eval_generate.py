@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,21 @@ def test_a_file_keeps_every_field(tmp_path: Path) -> None:
     one = Generation("a", "p:1", 3, "före", "text\n", "", "ref", True, 4, 5, {"actions": [1]})
     GenerationFile(tmp_path / "g.jsonl").add([one])
     assert read_generations(tmp_path / "g.jsonl") == [one]
+
+
+@given(st.lists(st.text(), max_size=4), st.integers(0, 200))
+def test_a_file_cut_anywhere_keeps_its_whole_lines(texts: list[str], cut: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "g.jsonl"
+        made = [Generation("a", f"p:{n}", 1, "", text, "", "", True, 1, 1) for n, text in enumerate(texts)]
+        GenerationFile(path).add(made)
+        assert read_generations(path) == made
+        whole = path.read_bytes()
+        path.write_bytes(whole[:cut])
+        left = GenerationFile(path).generations
+        assert left == made[: whole[:cut].count(b"\n")]
+        GenerationFile(path).add(made[len(left) :])
+        assert path.read_bytes() == whole
 
 
 @pytest.fixture

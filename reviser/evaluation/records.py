@@ -91,7 +91,8 @@ class Measure:
 def read_generations(path: str | os.PathLike[str]) -> list[Generation]:
     """All generations of a file; a line that is none of them is named."""
     try:
-        lines = Path(path).read_text("utf-8").splitlines()
+        # Not by splitlines(), which also splits at marks that texts may hold.
+        lines = Path(path).read_text("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{path}: cannot be read ({error}); give a file that `reviser eval continuation` wrote"
@@ -112,8 +113,19 @@ class GenerationFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._drop_half_line()
         self.generations = read_generations(path) if self.path.exists() else []
         self.keys = {each.key for each in self.generations}
+
+    def _drop_half_line(self) -> None:
+        """A run that was killed while it wrote leaves a line without its end; that generation is made again."""
+        if not self.path.exists():
+            return
+        whole = self.path.read_bytes()
+        end = whole.rfind(b"\n") + 1
+        if end < len(whole):
+            with self.path.open("rb+") as file:
+                file.truncate(end)
 
     def add(self, generations: Iterable[Generation]) -> None:
         """Write generations behind the others, whole lines at once."""
