@@ -45,8 +45,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,dev]"
 	touch $(STAMP)
 
-# The GPU's kernels are tested in Triton's interpreter, which needs no GPU; Triton is made for Linux.
+# Evaluation's packages; and the GPU's kernels are tested in Triton's interpreter, which is made for Linux.
 $(TEST_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,eval,dev]"
 	test "$$(uname)" != Linux || $(BIN)/python -c "import triton" 2> /dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$(TRITON)"
 	touch $(TEST_STAMP)

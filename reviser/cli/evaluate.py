@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-SUITES = ("eval_generate", "eval_texts", "eval_likelihood", "eval_flops", "eval_trajectories", "eval_arena")
+SUITES = (
+    "eval_generate", "eval_texts", "eval_arena", "eval_trajectories", "eval_likelihood", "eval_flops", "eval_all",
+)  # fmt: skip
 """Modules beside this one; each registers its suites with `add`."""
 
 
