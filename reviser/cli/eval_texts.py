@@ -82,8 +82,8 @@ def _add_gaps(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
         "gaps",
         "how well what systems wrote into gaps leads on to what stands behind them",
         "  reviser eval gaps infill.jsonl\n  reviser eval gaps ours.jsonl ar.jsonl --evaluator gpt2-large --json",
-        description="Score texts with their gaps filled by a separate causal model: the gap after the prefix, the suffix "
-        "after both, and the two together; beside them the references, and nothing in the gap at all.",
+        description="Score texts with their gaps filled by a separate causal model: the gap after the prefix, the "
+        "suffix after both, and the two together; beside them the references, and nothing in the gap at all.",
     )
     _add_shared(parser, batch=8)
     parser.add_argument("--evaluator", default="smollm2", help=f"{NAMED} (default smollm2)")

@@ -31,6 +31,7 @@ from reviser.canvas import Canvas, Rules
 from reviser.decoding.board import Board
 from reviser.decoding.graph import Graph
 from reviser.decoding.lean import Steps
+from reviser.decoding.lean_notes import Notes, write_down
 from reviser.decoding.reference import Written, check_room
 from reviser.decoding.sampling import GREEDY, PAPER, Sampling, seed_tensor, uniforms
 from reviser.decoding.seeds import seed_inputs
@@ -70,7 +71,8 @@ class Event:
 class Engine:
     """Decodes requests with one model and one way of sampling, `num_rows` at a time.
 
-    Seeds are read by the model. Its steps behind them are `steps`; None takes the quickest exact ones there are.
+    `steps` takes its steps and reads seeds where it can (`Reads`), which else the model does; None takes the quickest
+    exact ones there are.
     """
 
     def __init__(
@@ -90,6 +92,8 @@ class Engine:
         self.last = torch.full((num_rows,), config.alphabet.start, device=self.device)
         self.actions = torch.zeros(num_rows, config.context + 1, dtype=torch.int64, device=self.device)
         self.scores = torch.zeros(num_rows, config.context + 1, device=self.device)
+        noted = self.actions, self.scores, self.steps, self.last
+        self._notes = Notes(*(each.numpy() for each in noted)) if self.device.type == "cpu" else None
         self.owners: list[int | None] = [None] * num_rows
         self._kept: Board | None = None
         self._graph: Graph | None = None
@@ -197,7 +201,7 @@ class Engine:
     def _step(self, board: Board) -> None:
         """One action in every row; nothing here makes the host wait."""
         actions, log_p = self._choose(board)
-        self._take(board, actions, log_p.gather(1, actions[:, None]))
+        self._take(board, actions, log_p)
 
     def _choose(self, board: Board) -> tuple[Tensor, Tensor]:
         """Actions [B], and the log-probabilities [B, A] they were drawn from."""
@@ -213,21 +217,28 @@ class Engine:
         )
         return actions, log_p
 
-    def _take(self, board: Board, actions: Tensor, scores: Tensor) -> None:
-        """Write actions [B] and scores [B, 1] down, execute them, and read what the model makes of them."""
+    def _take(self, board: Board, actions: Tensor, log_p: Tensor) -> None:
+        """Write actions [B] and their scores down, execute them, and read what the model makes of them."""
+        self._note(board, actions, log_p)
+        board.apply(actions)
+        is_here = self.device.type == "cpu"
+        if is_here and not any(board.left.tolist()):
+            return  # nobody reads what would come
+        hidden = self.stepper.step(actions[:, None], self._shown(board), self.cache, board.left.clamp(max=1))[:, 0]
+        # A graph knows one tensor; elsewhere a copy would only take time.
+        self.hidden = hidden if is_here else self.hidden.copy_(hidden)
+
+    def _note(self, board: Board, actions: Tensor, log_p: Tensor) -> None:
+        if self._notes is not None:
+            write_down(self._notes, board.left.numpy(), actions.numpy(), log_p.numpy())
+            return
         is_busy = board.left > 0
         # Idle rows write to the last column, which nobody reads.
         column = torch.where(is_busy, self.steps, self.actions.shape[1] - 1)[:, None]
         self.actions.scatter_(1, column, actions[:, None])
-        self.scores.scatter_(1, column, scores)
-        board.apply(actions)
+        self.scores.scatter_(1, column, log_p.gather(1, actions[:, None]))
         self.last.copy_(actions)
         self.steps.add_(is_busy)
-        goes_on = (board.left > 0).long()
-        if self.device.type == "cpu" and not goes_on.any():
-            return  # nobody reads what would come
-        hidden = self.stepper.step(actions[:, None], self._shown(board), self.cache, goes_on)
-        self.hidden.copy_(hidden[:, 0])
 
     @torch.no_grad()
     def events(self, request: Request, num_alternatives: int = 5) -> Iterator[Event]:
@@ -238,12 +249,12 @@ class Engine:
             self._refill(board, deque([(0, request)]))
             while int(board.left[0]) > 0:
                 actions, log_p = self._choose(board)
-                scores = log_p.gather(1, actions[:, None])
+                score = float(log_p[0, actions[0]])
                 best = log_p[0].topk(min(num_alternatives, log_p.shape[1]))
                 ranked = zip(best.indices.tolist(), best.values.tolist(), strict=True)
                 considered = tuple((action, score) for action, score in ranked if score > -math.inf)
-                self._take(board, actions, scores)
-                yield Event(step, int(actions[0]), float(scores[0, 0]), considered, board.canvas(0))
+                self._take(board, actions, log_p)
+                yield Event(step, int(actions[0]), score, considered, board.canvas(0))
                 step += 1
 
     def _shown(self, board: Board) -> CanvasInput:

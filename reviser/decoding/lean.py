@@ -1,8 +1,8 @@
 """The step of a small batch on a CPU: `Transformer.step` and `logits` again, without torch's operators.
 
 A step of few rows does so little that calling torch's operators, thousands a step, takes longer than what they
-compute. `LeanStep` hands the whole step to two numba kernels (kernels.py). It writes to the same `Cache`, so seeds
-are read by the model itself and its steps and these mix freely. What it computes is the same to rounding:
+compute. `LeanStep` hands the whole step to two numba kernels (kernels.py) and seeds to a third (prompt_kernels.py).
+It writes to the same `Cache`, so the model's steps and these mix freely. What it computes is the same to rounding:
 
 >>> config = ModelConfig(num_text=257, pad=256, num_layers=2, width=64, num_heads=2, ff_width=256, context=99)
 >>> model, caches = Transformer(config), [Cache.empty(config, num_rows=1) for _ in range(2)]
@@ -26,11 +26,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reviser.config import ModelConfig
-from reviser.decoding import kernels
+from reviser.decoding import kernels, prompt_kernels, prompt_tiles
 from reviser.decoding.kernels import Array, Buffers, Shape
+from reviser.decoding.prompt_kernels import Panels, Prompts
+from reviser.decoding.seeds import SeedInputs
 from reviser.decoding.team import team_of
 from reviser.errors import ConfigError
 from reviser.model.cache import Cache
@@ -105,6 +108,17 @@ class LeanStep:
         self._run(kernels.advance, *model, *held, rows, _integers(actions), self._windows(canvas), buffers, hidden)
         return torch.from_numpy(hidden)
 
+    def read(self, seeds: SeedInputs, rows: Tensor, cache: Cache) -> Tensor:
+        """Put seeds [n, S] into rows [n] of the cache, whatever those held; [n, d] behind each seed's last entry."""
+        counts = _integers(seeds.counts)
+        prompts = self._prompts(seeds, counts, _integers(rows))
+        hidden = np.empty((len(counts), self._shape.width), np.float32)
+        model = self._shape, self._layers, self._trunk, self._turns
+        held = self._memory(cache), cache.context
+        self._run(prompt_kernels.read, *model, *held, prompts, self._panels(len(prompts.rows)), hidden)
+        cache.lengths.index_copy_(0, rows, seeds.counts)
+        return torch.from_numpy(hidden)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """As `Transformer.logits`."""
         rows = hidden.detach().reshape(-1, hidden.shape[-1]).numpy()
@@ -121,6 +135,27 @@ class LeanStep:
         windows = canvas.windows
         shown = [CanvasInput() if windows is None else CanvasInput(windows[:, t : t + 1]) for t in range(T)]
         return torch.cat([self.step(actions[:, t : t + 1], shown[t], cache) for t in range(T)], dim=1)
+
+    def _prompts(self, seeds: SeedInputs, counts: Array, rows: Array) -> Prompts:
+        """What is real of seeds [n, S]."""
+        is_real = np.arange(seeds.actions.shape[1]) < counts[:, None]
+        owners, places = is_real.nonzero()
+        windows = self._windows(seeds.canvas)
+        shown = windows[is_real] if len(windows) else np.empty((0, 0), np.int64)
+        is_last = places == counts[owners] - 1
+        return Prompts(_integers(seeds.actions)[is_real], shown, rows[owners], places, is_last, is_last.nonzero()[0])
+
+    def _panels(self, num_positions: int) -> Panels:
+        shape, (count, width) = self._shape, prompt_tiles.panels_for(num_positions)
+        d, _, _, num_units, _ = self._widths
+        slots = shape.slots * shape.slot_width
+        sizes = d, max(d, slots), 3 * d, d, num_units
+        # Lanes without a position must hold numbers.
+        x, normed, qkv, heads, units = (np.zeros((count, size, width), np.float32) for size in sizes)
+        longest = max(d, shape.ff_width, slots) if self.weights == "int8" else 0
+        padded = -(-longest // prompt_tiles.BYTES) * prompt_tiles.BYTES
+        whole, scales = np.zeros((count * width, padded), np.int8), np.zeros(count * width, np.float32)
+        return Panels(x, normed, qkv, heads, units, units.reshape(count, -1), whole, scales)
 
     def _windows(self, canvas: CanvasInput) -> Array:
         if not self._shape.slots:
@@ -171,7 +206,9 @@ class LeanStep:
         if self.weights == "float32":
             return self._address(weight), 0
         whole, scales = round_rows(weight.detach())
-        return self._address(whole), self._address(scales)
+        # Read in chunks, of which the last row's may reach beyond it.
+        held = F.pad(whole.flatten(), (0, prompt_tiles.BYTES))
+        return self._address(held), self._address(scales)
 
     def _address(self, tensor: Tensor | None) -> int:
         if tensor is None:

@@ -52,7 +52,8 @@ def null_trajectories(trajectories: Sequence[Trajectory], order: Order, seed: in
         given, rules = trajectory.seed.rules, trajectory.seed.rules
         count = len(trajectory.final.tokens) - given.prefix - given.suffix
         free = Rules(rules.alphabet, rules.operators | order.needs, max_length=max(count, 1))
-        drawn.append(order.draw(Seed.continuation((), free), [0] * count, Random.of(seed, number)))
+        token = 1 if rules.alphabet.pad == 0 else 0
+        drawn.append(order.draw(Seed.continuation((), free), [token] * count, Random.of(seed, number)))
     return drawn
 
 
