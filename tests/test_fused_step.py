@@ -62,7 +62,14 @@ def test_fused_reading_of_seeds_is_the_models(config: ModelConfig) -> None:
     inputs, rows = seed_inputs(seeds, config, DEVICE), torch.tensor([3, 0, 2], device=DEVICE)
     wanted_cache, cache = Cache.empty(config, 3, DEVICE), Cache.empty(config, 4, DEVICE)
     wanted = model.step(inputs.actions, inputs.canvas, wanted_cache, inputs.counts)
-    got = FusedStep(model).read(inputs, rows, cache)
+    fused, others = (
+        FusedStep(model),
+        seed_inputs([Seed.continuation([n + 1], rules) for n in range(3)], config, DEVICE),
+    )
+    # Again and again, with other seeds between, until a GPU reads them as a graph.
+    for _ in range(3):
+        fused.read(others, rows, cache)
+        got = fused.read(inputs, rows, cache)
     for n, count in enumerate(inputs.counts.tolist()):
         close(got[n], wanted[n, count - 1])
         assert cache.lengths[rows[n]] == count

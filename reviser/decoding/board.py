@@ -147,12 +147,14 @@ class Board:
         """Read rows back, in one transfer."""
         columns = [getattr(self, name)[:, None].long() for name in NUMBERS[:5]]
         places = torch.tensor(rows, dtype=torch.int64, device=self.cells.device)
-        lines = torch.cat([*columns, self.clipboard, self.cells], dim=1).index_select(0, places).tolist()
+        lines = torch.cat([*columns, self.clipboard, self.cells], dim=1).index_select(0, places).cpu().numpy()
         first = 5 + CLIP + 1
-        return [
-            Canvas(tuple(line[first : first + line[0]]), line[1], tuple(line[5 : 5 + line[2]]), *map(bool, line[3:5]))
-            for line in lines
-        ]
+        canvases = []
+        for line, (size, cursor, clip, *flags) in zip(lines, lines[:, :5].tolist(), strict=True):
+            # Only what the canvas holds becomes Python's numbers: lines are long.
+            tokens, clipboard = line[first : first + size].tolist(), line[5 : 5 + clip].tolist()
+            canvases.append(Canvas(tuple(tokens), cursor, tuple(clipboard), *map(bool, flags)))
+        return canvases
 
     @property
     def tokens(self) -> Tensor:

@@ -95,6 +95,7 @@ class Engine:
         noted = self.actions, self.scores, self.steps, self.last
         self._notes = Notes(*(each.numpy() for each in noted)) if self.device.type == "cpu" else None
         self.owners: list[int | None] = [None] * num_rows
+        self.budgets = [0] * num_rows
         self._kept: Board | None = None
         self._graph: Graph | None = None
 
@@ -116,8 +117,11 @@ class Engine:
         with self._evaluating():
             self._refill(board, waiting)
             while any(owner is not None for owner in self.owners):
-                for _ in range(look_every):
+                # No row can go on for longer than its budget.
+                count = max(min(look_every, max(self.budgets)), 1)
+                for _ in range(count):
                     self._advance(board)
+                self.budgets = [budget - count for budget in self.budgets]
                 yield from self._collect(board)
                 self._refill(board, waiting)
 
@@ -170,8 +174,8 @@ class Engine:
         self.chances.index_copy_(0, places, uniforms(numbers[:, None], steps))
         self.steps.index_fill_(0, places, 0)
         self.last.index_fill_(0, places, self.model.config.alphabet.start)
-        for row, (index, _) in zip(free, taken, strict=True):
-            self.owners[row] = index
+        for row, (index, _), budget in zip(free, taken, budgets, strict=True):
+            self.owners[row], self.budgets[row] = index, budget
 
     def _prefill(self, seeds: Sequence[Seed], places: Tensor) -> None:
         """Keys, values and last hidden states of seeds, all read at once, into their rows."""
@@ -271,11 +275,11 @@ class Engine:
             return
         places = torch.tensor(rows, device=self.device)
         counts = self.steps.index_select(0, places).tolist()
-        actions = self.actions.index_select(0, places).tolist()
-        scores = self.scores.index_select(0, places).tolist()
+        actions = self.actions.index_select(0, places).cpu().numpy()
+        scores = self.scores.index_select(0, places).cpu().numpy()
         for number, (row, canvas) in enumerate(zip(rows, board.canvases(rows), strict=True)):
             index, count = self.owners[row], counts[number]
             self.owners[row] = None
             assert index is not None
-            chosen = tuple(actions[number][:count])
-            yield index, Written(chosen, tuple(scores[number][:count]), canvas, canvas.is_stopped)
+            chosen, scored = (tuple(each[number, :count].tolist()) for each in (actions, scores))
+            yield index, Written(chosen, scored, canvas, canvas.is_stopped)

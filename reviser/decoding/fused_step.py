@@ -1,8 +1,9 @@
 """The step of a batch on a GPU: `Transformer.step` again, in a few Triton kernels a layer.
 
 A step of decoding does so little that its time is the number of kernels. `FusedStep` needs five a layer for few rows
-and eight for many, where the plain step needs some thirty; it writes to the same `Cache`, so seeds are read by the
-model itself. Nothing here asks the device for a value, so an engine can capture the step as a CUDA graph.
+and eight for many, where the plain step needs some thirty. It reads seeds into the same `Cache`, each shape of them
+as a CUDA graph once it has come a few times. Nothing here asks the device for a value, so an engine can capture the
+step as a graph too.
 
     few rows    norm + qkv | turn, cache, attend | out | norm + up + activation | down
     many rows   norm, qkv  | turn, cache, attend | out, norm | up, activation | down      (products by cuBLAS)
@@ -13,6 +14,7 @@ Shape letters: B rows, H heads, D head width, d width, K inputs and N outputs of
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -21,12 +23,16 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
+from reviser.decoding.graph import Graph
 from reviser.decoding.seeds import SeedInputs
 from reviser.model.cache import Cache
 from reviser.model.conditioning import CanvasInput
 from reviser.model.fused import LOG2E, NEVER, PLACES, _normal, packed_attention
 from reviser.model.layers import RmsNorm, rotation
 from reviser.model.transformer import Block, Transformer
+
+GRAPHED_PLACES, GRAPHED_SHAPES = 1 << 15, 8
+"""The largest seeds that are read as a graph, whose memory stays taken, and how many shapes of them are kept."""
 
 FEW_ROWS = 4
 """Rows up to which one kernel for norm, product and activation beats cuBLAS with kernels around it."""
@@ -195,6 +201,33 @@ def _keep(turned, qkv, rows, keys, values, S, places, H: tl.constexpr, D: tl.con
     tl.store(values + slots, value, mask=is_in)
 
 
+class Reading:
+    """The reading of seeds of one shape into one cache, on tensors that stay where they are."""
+
+    def __init__(self, steps: FusedStep, shape: tuple[int, int], cache: Cache, pool: Any) -> None:
+        (n, S), config, device = shape, steps.model.config, cache.lengths.device
+        numbers = partial(torch.zeros, dtype=torch.int64, device=device)
+        windows = numbers(n, S, 2 * config.canvas.window) if config.canvas.has_windows else None
+        self.cache, self.rows = cache, numbers(n)
+        self.seeds = SeedInputs(numbers(n, S), numbers(n), CanvasInput(windows))
+        self.hidden = torch.zeros(n, config.width, dtype=cache.keys[0].dtype, device=device)
+        self.run = Graph(lambda: self._read(steps), pool)
+
+    def _read(self, steps: FusedStep) -> None:
+        self.hidden.copy_(steps.read_plainly(self.seeds, self.rows, self.cache))
+
+    def __call__(self, seeds: SeedInputs, rows: Tensor) -> Tensor:
+        S = seeds.actions.shape[1]
+        self.rows.copy_(rows)
+        self.seeds.counts.copy_(seeds.counts)
+        # What an earlier call left behind the end is read and never looked at.
+        self.seeds.actions[:, :S].copy_(seeds.actions)
+        if self.seeds.canvas.windows is not None and seeds.canvas.windows is not None:
+            self.seeds.canvas.windows[:, :S].copy_(seeds.canvas.windows)
+        self.run()
+        return self.hidden
+
+
 class FusedStep:
     """The steps of a model on a GPU, for a canvas in a window or none; other kinds take the model's own."""
 
@@ -202,6 +235,8 @@ class FusedStep:
         self.model, self.few_rows = model, few_rows
         places = torch.arange(model.config.context, device=model.embedding.weight.device)
         self._turn = tuple(each[:, 0].contiguous() for each in rotation(places, model.config))
+        self._readings: dict[tuple[int, int, int], Reading] = {}
+        self._pool: Any = torch.cuda.graph_pool_handle() if places.is_cuda else None
 
     @staticmethod
     def knows(model: Transformer) -> bool:
@@ -233,7 +268,24 @@ class FusedStep:
 
     @torch.no_grad()
     def read(self, seeds: SeedInputs, rows: Tensor, cache: Cache) -> Tensor:
-        """Put seeds [n, S] into rows [n] of the cache, whatever those held; [n, d] behind each seed's last entry."""
+        """Put seeds [n, S] into rows [n] of the cache, whatever those held; [n, d] behind each seed's last entry.
+
+        The result is good until the next call.
+        """
+        n, S = seeds.actions.shape
+        S = min(-(-S // 16) * 16, cache.context)
+        if not rows.is_cuda or n * S > GRAPHED_PLACES:
+            return self.read_plainly(seeds, rows, cache)
+        key = id(cache), n, S
+        reading = self._readings.pop(key, None) or Reading(self, (n, S), cache, self._pool)
+        self._readings[key] = reading
+        if len(self._readings) > GRAPHED_SHAPES:
+            del self._readings[next(iter(self._readings))]
+        return reading(seeds, rows)
+
+    @torch.no_grad()
+    def read_plainly(self, seeds: SeedInputs, rows: Tensor, cache: Cache) -> Tensor:
+        """`read` without a graph."""
         model, (n, S) = self.model, seeds.actions.shape
         x = model.embedding(seeds.actions)
         positions = torch.arange(S, device=x.device).expand(n, S)

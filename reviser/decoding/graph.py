@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -16,8 +17,9 @@ class Graph:
     `step` must work in place on tensors that stay where they are, and must not ask the device for a value.
     """
 
-    def __init__(self, step: Callable[[], None]) -> None:
-        self.step, self.runs = step, 0
+    def __init__(self, step: Callable[[], None], pool: Any = None) -> None:
+        """Graphs of one `pool` share the memory they work in, so none may keep anything there."""
+        self.step, self.pool, self.runs = step, pool, 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
@@ -27,6 +29,6 @@ class Graph:
             return
         if self._graph is None:
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
+            with torch.cuda.graph(self._graph, pool=self.pool):
                 self.step()
         self._graph.replay()
