@@ -29,7 +29,7 @@ from reviser.trajectory.record import Seed
 from reviser.trajectory.rng import Random
 
 RULES = Rules(Alphabet(257, 256), frozenset(OPERATORS), max_length=96)
-JOBS = JobConfig(prefix=(0, 12), length=(4, 28), suffix=(1, 9), infill=0.4)
+JOBS = JobConfig(prefix=(0, 12), length=(4, 28), gap=(4, 28), suffix=(1, 9), infill=0.4)
 ARRAYS = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases", "num_actions")
 ORDERS = (
     "left-to-right",

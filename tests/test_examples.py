@@ -19,7 +19,7 @@ from reviser.data.shards import Shards
 from reviser.errors import ConfigError, DataError
 from reviser.tokenizer import load
 
-JOBS = JobConfig(prefix=(0, 12), length=(4, 28), suffix=(1, 9), infill=0.4)
+JOBS = JobConfig(prefix=(0, 12), length=(4, 28), gap=(4, 28), suffix=(1, 9), infill=0.4)
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +36,7 @@ def corpora(draw: st.DrawFn) -> tuple[Slots, npt.NDArray[np.uint8]]:
     jobs = JobConfig(
         prefix=(low, low + more),
         length=(1 + draw(st.integers(0, 30)), 31 + draw(st.integers(0, 40))),
+        gap=(1 + draw(st.integers(0, 10)), 11 + draw(st.integers(0, 50))),
         suffix=(0, draw(st.integers(0, 20))),
         infill=draw(st.sampled_from([0.0, 0.5, 1.0])),
         from_start=draw(st.sampled_from([0.0, 0.3, 1.0])),
@@ -65,11 +66,11 @@ def test_an_example_is_one_stretch_of_its_document(
         assert begin + prefix + target + suffix <= size
         assert prefix <= jobs.prefix[1]
         assert suffix <= (jobs.suffix[1] if jobs.infill else 0)
-        assert target <= jobs.length[1] + NEAR
+        assert target <= (jobs.gap[1] if suffix else max(jobs.length[1], jobs.gap[1]) + NEAR)
         assert prefix + target + suffix <= jobs.longest
         if size >= jobs.longest + 2 * NEAR:
             assert prefix >= jobs.prefix[0]
-            assert target >= jobs.length[0] - NEAR
+            assert target >= (jobs.gap[0] if suffix else min(jobs.length[0], jobs.gap[0]) - NEAR)
 
 
 @given(corpora(), st.integers(0, 2**40))
@@ -145,6 +146,7 @@ def test_documents_too_short_to_learn_from_are_named() -> None:
     [
         ({"prefix": (5, 4)}, "jobs.prefix=5,4 is no range of lengths; write it as low,high"),
         ({"length": (0, 4)}, "jobs.length=0,4 is no range of lengths; write it as low,high"),
+        ({"gap": (0, 4)}, "jobs.gap=0,4 is no range of lengths; write it as low,high"),
         ({"suffix": (-1, 4)}, "jobs.suffix=-1,4 is no range of lengths; write it as low,high"),
         ({"infill": 1.5}, "jobs.infill=1.5 is no share between 0 and 1"),
         ({"from_start": -0.1}, "jobs.from_start=-0.1 is no share between 0 and 1"),

@@ -203,6 +203,7 @@ def test_every_canvas_kind_trains(kind: str, data: Path) -> None:
         "model.canvas.slot_width=8",
         "train.steps=4",
         "data.jobs.infill=0.5",
+        "data.jobs.gap=4,28",
         "data.jobs.suffix=1,9",
     ]
     trainer = make_trainer(data, *changes, "model.canvas.gate=scalar", "model.dropout=0.1")

@@ -56,6 +56,9 @@ class JobConfig:
 
     prefix: tuple[int, int] = (0, 64)
     length: tuple[int, int] = (16, 160)
+    """Of a continuation, before it is moved to a sentence's end."""
+    gap: tuple[int, int] = (1, 64)
+    """Of what fills a gap."""
     suffix: tuple[int, int] = (4, 48)
     infill: float = 0.0
     """Share of examples that fill a gap; the others continue."""
@@ -63,9 +66,9 @@ class JobConfig:
     """Share of stretches that begin where their document begins."""
 
     def __post_init__(self) -> None:
-        for name in ("prefix", "length", "suffix"):
+        for name in ("prefix", "length", "gap", "suffix"):
             low, high = getattr(self, name)
-            if not (1 if name == "length" else 0) <= low <= high:
+            if not (1 if name in ("length", "gap") else 0) <= low <= high:
                 raise ConfigError(f"jobs.{name}={low},{high} is no range of lengths; write it as low,high")
         for name in ("infill", "from_start"):
             if not 0 <= getattr(self, name) <= 1:
@@ -74,7 +77,8 @@ class JobConfig:
     @property
     def longest(self) -> int:
         """The most tokens a canvas can hold."""
-        return self.prefix[1] + self.length[1] + (self.suffix[1] if self.infill else 0) + NEAR
+        infill = self.gap[1] + max(self.suffix[1], NEAR) if self.infill else 0
+        return self.prefix[1] + max(self.length[1] + NEAR, infill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,15 @@ class Examples:
     def target(self, i: int) -> npt.NDArray[np.int32]:
         start = self.first[i] + self.prefix[i]
         return self.tokens[start : start + self.length[i]]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A text as token ids, between what is given."""
+
+    target: Sequence[int]
+    prefix: Sequence[int] = ()
+    suffix: Sequence[int] = ()
 
 
 def join_examples(parts: Sequence[Examples]) -> Examples:
@@ -165,7 +178,8 @@ def heldout_examples(shards: Readable, count: int, prefix: int, length: int, inf
     chosen = np.flatnonzero(shards.lengths >= need)[:count]
     if not len(chosen):
         raise ConfigError(f"no held-out document has {need} tokens; hold more out or measure shorter ones")
-    jobs = JobConfig((prefix, prefix), (length, length), (suffix, suffix), float(infill), from_start=1.0)
+    ranges = [(size, size) for size in (prefix, length, length, suffix)]
+    jobs = JobConfig(*ranges, infill=float(infill), from_start=1.0)
     states = _streams(Random.of(0), chosen.astype(np.int64))
     return _cut(shards, jobs, sentence_ends(shards.tokenizer), chosen, states)
 
@@ -191,7 +205,7 @@ def _cut(shards: Documents, jobs: JobConfig, is_end: Array, documents: Array, st
     """Choose a stretch of each document, gather its tokens, and cut it at sentence ends."""
     count = len(documents)
     stretch, cuts = np.empty((count, 2), np.int64), np.empty((count, 4), np.int64)
-    ranges = np.array([*jobs.prefix, *jobs.length, *jobs.suffix], np.int64)
+    ranges = np.array([*jobs.prefix, *jobs.length, *jobs.gap, *jobs.suffix], np.int64)
     shares = np.array([round(jobs.infill * 2**32), round(jobs.from_start * 2**32)], np.int64)
     _choose_stretches(shards.lengths[documents], ranges, shares, states, stretch, cuts)
     tokens = shards.gather(documents, stretch[:, 0], stretch[:, 1])
@@ -211,8 +225,9 @@ def _choose_stretches(lengths: Array, ranges: Array, shares: Array, states: Arra
         is_infill = _below(rng, 1 << 32) < shares[0]
         is_first = _below(rng, 1 << 32) < shares[1]
         prefix = ranges[0] + _below(rng, ranges[1] - ranges[0] + 1)
-        target = ranges[2] + _below(rng, ranges[3] - ranges[2] + 1)
-        suffix = ranges[4] + _below(rng, ranges[5] - ranges[4] + 1) if is_infill else 0
+        low, high = (ranges[4], ranges[5]) if is_infill else (ranges[2], ranges[3])
+        target = low + _below(rng, high - low + 1)
+        suffix = ranges[6] + _below(rng, ranges[7] - ranges[6] + 1) if is_infill else 0
         total = lengths[i]
         need = prefix + target + suffix
         place = _below(rng, max(total - need, 0) + 1)
