@@ -254,10 +254,11 @@ def test_debug_shows_the_traceback():
 def test_bench_prints_one_json_document(capsys):
     code, out, _ = run(capsys, "bench", "trajectories", "--json", "--seconds", "0.05", "--n", "20")
     result = json.loads(out)
-    assert code == 0
-    assert list(result["orders"]) == ["random-walk", "runs", "left-to-right"]
-    assert all(row["actions_per_s"] > 0 for row in result["orders"].values())
-    assert result["orders"]["left-to-right"]["actions_per_token"] == 1.0
+    assert (code, result["kind"]) == (0, "trajectory_speed")
+    [row] = result["rows"]
+    assert list(row["orders"]) == ["random-walk", "runs", "left-to-right"]
+    assert all(each["actions_per_s"] > 0 for each in row["orders"].values())
+    assert row["orders"]["left-to-right"]["actions_per_token"] == 1.0
     assert run(capsys, "bench", "trajectories", "--seconds", "0.01", "--n", "20")[1].startswith("order")
     assert "n=0 must be from 1 to 10000" in run(capsys, "bench", "trajectories", "--n", "0")[2]
     assert "threads=300 must be from 1 to 256" in run(capsys, "bench", "trajectories", "--threads", "300")[2]

@@ -58,9 +58,10 @@ def _add_show(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser = add_leaf(
         kinds,
         "show",
-        "print the canvas after each action, the cursor as a bar",
+        "print the canvas after each action, the cursor as a bar; or write a page that plays it",
         "  reviser trajectory make 'Hello there, world.' | reviser trajectory show -\n"
-        "  reviser trajectory show notes.trajectories.jsonl --index 2 --no-color",
+        "  reviser trajectory show notes.trajectories.jsonl --index 2 --no-color\n"
+        "  reviser trajectory show notes.trajectories.jsonl --html notes.html",
         has_json=False,
     )
     parser.add_argument("file", help="a trajectory file, or - for standard input")
@@ -68,6 +69,7 @@ def _add_show(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument("--tokenizer", help="name, tokenizer.json or folder (default: the one the file names)")
     parser.add_argument("--width", type=int, help="columns (default: the terminal's)")
     parser.add_argument("--no-color", action="store_true", help="no colours; inserted text stands in [brackets]")
+    parser.add_argument("--html", metavar="FILE", help="write one page that plays all of them, and print nothing")
     parser.set_defaults(run=run_show)
 
 
@@ -186,26 +188,60 @@ def _load_for(record: dict[str, Any], spec: str | None) -> Tokenizer:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    from reviser.trajectory.record import from_record, parse_record, read_lines
     from reviser.viewer.terminal import MIN_WIDTH, make_console, show_trajectory
 
     if args.width is not None:
         _check_range("--width", args.width, MIN_WIDTH, 10_000)
+    lines = _choose_lines(args)
+    if args.html is not None:
+        _write_html(args, lines)
+        return 0
     console = make_console(width=args.width, has_color=not args.no_color)
+    for record, trajectory in _parse_lines(args.file, lines):
+        show_trajectory(console, trajectory, _load_for(record, args.tokenizer), record)
+    return 0
+
+
+def _choose_lines(args: argparse.Namespace) -> list[tuple[int, str]]:
+    """Number and content of the lines to show."""
+    from reviser.trajectory.record import read_lines
+
     lines = list(read_lines(args.file))
     _check_some(args.file, len(lines))
-    if args.index is not None:
-        if not 0 <= args.index < len(lines):
-            raise ConfigError(f"no trajectory {args.index}; {args.file} holds {len(lines)}, counted from 0")
-        lines = lines[args.index : args.index + 1]
+    if args.index is None:
+        return lines
+    if not 0 <= args.index < len(lines):
+        raise ConfigError(f"no trajectory {args.index}; {args.file} holds {len(lines)}, counted from 0")
+    return lines[args.index : args.index + 1]
+
+
+def _parse_lines(file: str, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[dict[str, Any], Trajectory]]:
+    from reviser.trajectory.record import from_record, parse_record
+
     for number, line in lines:
         try:
             record = parse_record(line)
-            trajectory = from_record(record)
+            yield record, from_record(record)
         except ReviserError as error:
-            raise DataError(f"{args.file}, line {number}: {error}") from None
-        show_trajectory(console, trajectory, _load_for(record, args.tokenizer), record)
-    return 0
+            raise DataError(f"{file}, line {number}: {error}") from None
+
+
+def _write_html(args: argparse.Namespace, lines: Sequence[tuple[int, str]]) -> None:
+    from reviser.viewer.html import Example, write_page
+
+    parsed = list(_parse_lines(args.file, lines))
+    first, tokenizer = parsed[0][0], _load_for(parsed[0][0], args.tokenizer)
+    for (number, _), (record, _) in zip(lines, parsed, strict=True):
+        if any(record.get(key) != first.get(key) for key in ("tokenizer", "num_text", "pad")):
+            raise TokenizerError(
+                f"{args.file}, line {number} was made with another tokenizer than line {lines[0][0]}, and a page has "
+                "one; choose a trajectory with --index"
+            )
+    examples = [Example(trajectory) for _, trajectory in parsed]
+    orders = sorted({str(record["order"]) for record, _ in parsed if "order" in record})
+    name = "Trajectories" if args.file == "-" else Path(args.file).name
+    write_page(args.html, examples, tokenizer, f"{name}: {', '.join(orders)}" if orders else name)
+    print(f"wrote {args.html}", file=sys.stderr)
 
 
 def _check_some(file: str, count: int) -> None:

@@ -1,1 +1,1 @@
-"""Trajectories for the eye: terminal.py."""
+"""Trajectories for the eye: in the terminal (terminal.py, live.py while they are made) and as a page (html.py)."""

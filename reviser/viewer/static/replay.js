@@ -1,0 +1,188 @@
+// A trajectory replayed: the twin of canvas.py, and of the tokenizer's way from bytes to text.
+
+const SNAPSHOT_EVERY = 32;
+
+// Names, effects and bytes of all actions of a page.
+class Vocabulary {
+  constructor(data) {
+    this.numText = data.num_text;
+    this.special = data.special;
+    this.spelled = data.pieces;
+    this.known = new Map();
+  }
+
+  // What an action does: its operator, and how far it moves or how many tokens it takes.
+  effect(action) {
+    if (action < this.numText) return ["insert", 0];
+    const [, operator, operand] = this.special[action - this.numText];
+    return [operator, operand];
+  }
+
+  name(action) {
+    return action < this.numText ? "INSERT" : this.special[action - this.numText][0];
+  }
+
+  // The bytes of a token, and its text where they are whole characters; some vocabularies spell the first token anew.
+  piece(token, isFirst) {
+    const key = isFirst ? -1 - token : token;
+    if (!this.known.has(key)) this.known.set(key, this.read(token, isFirst));
+    return this.known.get(key);
+  }
+
+  read(token, isFirst) {
+    const spelled = this.spelled[token];
+    const latin = typeof spelled === "string" ? spelled : spelled[isFirst ? 1 : 0];
+    const bytes = Uint8Array.from(latin, (character) => character.charCodeAt(0));
+    if (!bytes.length) return { bytes, text: null };
+    try {
+      return { bytes, text: new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes) };
+    } catch {
+      return { bytes, text: null };
+    }
+  }
+
+  // One token as a person reads it; bytes that are no whole character as <E2 82>.
+  quote(token) {
+    const { bytes, text } = this.piece(token, false);
+    if (text !== null || !bytes.length) return text ?? "";
+    return `<${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ").toUpperCase()}>`;
+  }
+
+  // One string per cell, joined the exact text: a character spread over several tokens stands in the last of them.
+  pieces(cells) {
+    const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+    let isOpen = false;
+    const texts = cells.map((cell, index) => {
+      const { bytes, text } = this.piece(cell.token, index === 0);
+      if (text === null) {
+        isOpen = true;
+        return decoder.decode(bytes, { stream: true });
+      }
+      const unfinished = isOpen ? decoder.decode() : "";
+      isOpen = false;
+      return unfinished + text;
+    });
+    if (isOpen) texts[texts.length - 1] += decoder.decode();
+    return texts;
+  }
+}
+
+const GRAPHEMES = "Segmenter" in Intl ? new Intl.Segmenter(undefined, { granularity: "grapheme" }) : null;
+
+// The same text in pieces that never part what a reader sees as one character: an accent from its letter, a flag.
+function joinGraphemes(pieces) {
+  const text = pieces.join("");
+  if (GRAPHEMES === null || !/[^\x00-\x7f]/.test(text)) return pieces;
+  const bounds = [...Array.from(GRAPHEMES.segment(text), (segment) => segment.index), text.length];
+  let end = 0, from = 0, next = 0;
+  return pieces.map((piece) => {
+    end += piece.length;
+    while (bounds[next + 1] <= end) next += 1;
+    const part = text.slice(from, bounds[next]);
+    from = bounds[next];
+    return part;
+  });
+}
+
+// A cell is a token and the number of the action that put it there, 0 for what was given.
+function makeState(cells, cursor, clipboard, fresh = [0, 0]) {
+  return { cells, cursor, clipboard, fresh, isReplacing: false, isStopped: false };
+}
+
+function splice(cells, from, to, between) {
+  return [...cells.slice(0, from), ...between, ...cells.slice(to)];
+}
+
+// The state after action number `at`; `fresh` are the cells it changed.
+function execute(state, action, at, vocabulary) {
+  const { cells, cursor: u, clipboard } = state;
+  const [operator, operand] = vocabulary.effect(action);
+  switch (operator) {
+    case "insert": {
+      const from = state.isReplacing ? u - 1 : u;
+      return makeState(splice(cells, from, u, [{ token: action, born: at }]), from + 1, clipboard, [from, from + 1]);
+    }
+    case "move": return makeState(cells, u + operand, clipboard);
+    case "delete": return makeState(splice(cells, u - 1, u, []), u - 1, clipboard);
+    case "swap": return makeState(splice(cells, u - 2, u, [cells[u - 1], cells[u - 2]]), u, clipboard, [u - 2, u]);
+    case "cut": return makeState(splice(cells, u - operand, u, []), u - operand, tokensOf(cells, u - operand, u));
+    case "copy": return makeState(cells, u, tokensOf(cells, u - operand, u));
+    case "paste": {
+      const pasted = clipboard.map((token) => ({ token, born: at }));
+      return makeState(splice(cells, u, u, pasted), u + pasted.length, clipboard, [u, u + pasted.length]);
+    }
+    case "replace": return { ...state, fresh: [0, 0], isReplacing: true };
+    default: return { ...state, fresh: [0, 0], isStopped: true };
+  }
+}
+
+function tokensOf(cells, from, to) {
+  return cells.slice(from, to).map((cell) => cell.token);
+}
+
+// One example, played through once: where the cursor went, what landed where, which actions are backward revisions.
+class Replay {
+  constructor(example, vocabulary) {
+    this.example = example;
+    this.vocabulary = vocabulary;
+    this.length = example.actions.length;
+    this.snapshots = [];
+    this.cursors = [];
+    this.lengths = [];
+    this.landings = [];
+    this.removals = [];
+    this.revisions = [];
+    this.follow();
+  }
+
+  follow() {
+    const { prefix, suffix } = this.example;
+    let state = makeState(this.example.seed.map((token) => ({ token, born: 0 })), this.example.cursor, []);
+    let hasMovedBack = false;
+    this.note(state, 0);
+    this.example.actions.forEach((action, index) => {
+      const [operator, operand] = this.vocabulary.effect(action), at = index + 1;
+      if (operator === "move" && operand < 0) hasMovedBack = true;
+      if (operator === "insert" && !state.isReplacing && hasMovedBack && state.cursor < state.cells.length - suffix) {
+        this.revisions.push(at);
+        hasMovedBack = false;
+      }
+      state = execute(state, action, at, this.vocabulary);
+      this.note(state, at);
+      if (operator === "insert" || operator === "paste") this.landings.push([at, state.cursor]);
+      if (operator === "delete" || operator === "cut") this.removals.push([at, state.cursor]);
+    });
+    this.highest = this.lengths.reduce((most, length) => Math.max(most, length - prefix - suffix), 1);
+    this.final = state;
+  }
+
+  note(state, at) {
+    if (at % SNAPSHOT_EVERY === 0) this.snapshots.push(state);
+    this.cursors.push(state.cursor);
+    this.lengths.push(state.cells.length);
+  }
+
+  // The state after `at` actions.
+  state(at) {
+    let number = at - at % SNAPSHOT_EVERY;
+    let state = this.snapshots[number / SNAPSHOT_EVERY];
+    while (number < at) {
+      state = execute(state, this.example.actions[number], number + 1, this.vocabulary);
+      number += 1;
+    }
+    return state;
+  }
+
+  nextRevision(at) {
+    return this.revisions.find((each) => each > at) ?? this.revisions[0] ?? at;
+  }
+
+  // Action `at` with its log-probability and what else was considered, where known.
+  choice(at) {
+    const { actions, scores, alternatives, noise } = this.example, index = at - 1;
+    const listed = alternatives?.[index] ?? [];
+    const pairs = [];
+    for (let i = 0; i < listed.length; i += 2) pairs.push([listed[i], listed[i + 1]]);
+    return { action: actions[index], score: scores?.[index] ?? null, pairs, isNoise: noise?.includes(index) ?? false };
+  }
+}

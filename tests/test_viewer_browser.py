@@ -1,0 +1,407 @@
+"""The page in a real browser: it replays what canvas.py replays, by script, by keys and by touch."""
+
+import base64
+import fcntl
+import functools
+import itertools
+import json
+import math
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from laws import pick_valid
+from test_tokenizer import unigram, wordpiece
+
+from reviser.actions import OPERATORS
+from reviser.canvas import Rules, apply, is_valid
+from reviser.tokenizer import load
+from reviser.trajectory.names import parse_order
+from reviser.trajectory.record import Seed, Trajectory
+from reviser.trajectory.rng import Random
+from reviser.trajectory.statistics import Counts
+from reviser.viewer.html import Example, write_page
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium; on Debian: apt-get install -y chromium"),
+]
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions", "--mute-audio",
+         "--disable-dev-shm-usage", "--disable-background-networking", "--hide-scrollbars",
+         "--remote-debugging-pipe")  # fmt: skip
+
+
+class Browser:
+    """Chromium, spoken to through a pipe: requests and answers are JSON objects that end in a zero byte."""
+
+    def __init__(self, folder: Path) -> None:
+        theirs_in, self.out = (fcntl.fcntl(each, fcntl.F_DUPFD, 10) for each in os.pipe())
+        self.answers, theirs_out = (fcntl.fcntl(each, fcntl.F_DUPFD, 10) for each in os.pipe())
+        self.process = subprocess.Popen(
+            [BROWSER, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
+            preexec_fn=lambda: (os.dup2(theirs_in, 3), os.dup2(theirs_out, 4)),
+            pass_fds=(3, 4),
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self.ids, self.rest, self.events = itertools.count(1), b"", []
+        self.session = None
+        target = next(each for each in self.send("Target.getTargets")["targetInfos"] if each["type"] == "page")
+        found = self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        self.session = found["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.send(f"{domain}.enable")
+
+    def send(self, method: str, **params: object) -> dict:
+        request = {"id": next(self.ids), "method": method, "params": params}
+        os.write(
+            self.out, json.dumps(request | ({"sessionId": self.session} if self.session else {})).encode() + b"\0"
+        )
+        while (answer := self.read()).get("id") != request["id"]:
+            self.events.append(answer)
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def read(self) -> dict:
+        while b"\0" not in self.rest:
+            got = os.read(self.answers, 1 << 20)
+            assert got, "the browser has gone"
+            self.rest += got
+        message, self.rest = self.rest.split(b"\0", 1)
+        return json.loads(message)
+
+    def open(self, path: Path) -> None:
+        self.events.clear()
+        self.send("Page.navigate", url=path.as_uri())
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            self.events.append(self.read())
+
+    def run(self, script: str) -> object:
+        """What an expression comes to, waited for where it is a promise."""
+        got = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in got, got["exceptionDetails"]
+        return got["result"].get("value")
+
+    def press(self, key: str, code: int) -> None:
+        text = {"text": key} if len(key) == 1 else {}
+        self.send("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text)
+        self.send("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    def tap(self, x: float, y: float) -> None:
+        for kind in ("mousePressed", "mouseReleased"):
+            self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def resize(self, width: int, height: int, is_phone: bool = False, scheme: str = "light") -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1}
+        self.send("Emulation.setDeviceMetricsOverride", **size, mobile=is_phone)
+        self.send("Emulation.setTouchEmulationEnabled", enabled=is_phone)
+        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def picture(self, path: Path) -> None:
+        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot")["data"]))
+
+    def complaints(self) -> list[dict]:
+        """Errors and warnings since the page was opened, and anything it asked for beside itself."""
+        methods = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
+        asked = [each for each in self.events if each.get("method") == "Network.requestWillBeSent"]
+        return [each for each in self.events if each.get("method") in methods] + asked[1:]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.out)
+        os.close(self.answers)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        opened = Browser(Path(folder))
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(autouse=True)
+def _quiet(browser):
+    """Whatever a test does, the page neither complains nor asks for anything."""
+    browser.resize(1280, 800)
+    yield
+    assert browser.complaints() == []
+
+
+@functools.cache
+def byte_tokenizer():
+    return load("bytes")
+
+
+TEXTS = st.text(alphabet="ab \n\té漢🙂\u0301\u200d\ufe0f🇫🇷👩🚀ع\u202e\u2066\ufeff\x00\x85<&\r", max_size=8).map(
+    str.encode
+)
+"""Bytes of all that is hard to show: accents, flags and families of emoji, marks of direction, controls."""
+
+
+@st.composite
+def trajectories(draw):
+    """Any trajectory over bytes with every operator, so that most characters stand in halves on the way."""
+    given_text, pool = draw(TEXTS), draw(TEXTS) + b"\xe2\x82\xac" + draw(st.binary(max_size=4))
+    prefix = draw(st.integers(0, len(given_text)))
+    suffix = draw(st.integers(0, len(given_text) - prefix))
+    cursor = draw(st.integers(prefix, len(given_text) - suffix))
+    rules = Rules(byte_tokenizer().alphabet, frozenset(OPERATORS), prefix, suffix, max_length=len(given_text) + 24)
+    seed = Seed(tuple(given_text), cursor, rules)
+    canvas, actions = seed.canvas, []
+    for number, text in draw(st.lists(st.tuples(st.integers(0, 40), st.sampled_from(list(pool))), max_size=70)):
+        # Half of the choices are inserts, or little would ever stand there to edit.
+        action = text if number > 20 and is_valid(canvas, text, rules) else pick_valid(canvas, rules, number, text)
+        if action != rules.alphabet.stop:
+            actions.append(action)
+            canvas = apply(canvas, action, rules)
+    actions += [65] * canvas.is_replacing + [rules.alphabet.stop]
+    return Trajectory(seed, tuple(actions), (True,) * len(actions))
+
+
+def show(browser, folder, trajectories, tokenizer, **more):
+    examples = [Example(each, **more) for each in trajectories]
+    write_page(folder / "page.html", examples, tokenizer, "A page")
+    browser.open(folder / "page.html")
+
+
+def expect(trajectory, tokenizer):
+    """All states as the page reports them."""
+    return [
+        {
+            "tokens": list(state.tokens),
+            "cursor": state.cursor,
+            "clipboard": list(state.clipboard),
+            "isReplacing": state.is_replacing,
+            "isStopped": state.is_stopped,
+            "text": tokenizer.decode(state.tokens),
+        }
+        for state in trajectory.states()
+    ]
+
+
+def check_states(browser, index, trajectory, tokenizer):
+    """Replayed by script; then shown forwards, backwards and in leaps, read from the page itself."""
+    wanted, n = expect(trajectory, tokenizer), len(trajectory.actions)
+    assert browser.run(f"Array.from({{length: {n + 1}}}, (_, at) => reviser.state({index}, at))") == wanted
+    ways = [*range(n + 1), *range(n, -1, -1), *(37 * step % (n + 1) for step in range(n + 1))]
+    read = "{reviser.go(at); return document.querySelector('#canvas').textContent}"
+    shown = browser.run(f"reviser.open({index}), {json.dumps(ways)}.map((at) => {read})")
+    assert shown == [wanted[at]["text"] for at in ways]
+
+
+@given(st.lists(trajectories(), min_size=6, max_size=6))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+def test_every_state_is_the_executors(browser, drawn):
+    with tempfile.TemporaryDirectory() as folder:
+        show(browser, Path(folder), drawn, byte_tokenizer())
+        for index, trajectory in enumerate(drawn):
+            check_states(browser, index, trajectory, byte_tokenizer())
+            counts = Counts()
+            counts.add(trajectory)
+            assert bool(browser.run(f"reviser.revisions({index})")) == bool(counts.revised)
+    assert browser.complaints() == []
+
+
+PROSE = "It was a quiet morning; the naïve gulls — all 12 of them — lay still.\n\n“漢字”, said 👩‍🚀. </script>"
+
+
+def drawn_by(order, tokenizer, text=PROSE, prefix=0, number=1):
+    rules = Rules(tokenizer.alphabet, frozenset(OPERATORS), max_length=2048)
+    target = tokenizer.encode(text)
+    return parse_order(order).draw(Seed.continuation(target[:prefix], rules), target, Random.of(number))
+
+
+@pytest.mark.parametrize("name", ["default", "wordpiece", "unigram"])
+def test_orders_in_other_vocabularies_replay_too(browser, tmp_path, name):
+    tokenizer = {"wordpiece": wordpiece, "unigram": unigram}.get(name, functools.partial(load, "default"))()
+    text = PROSE if name == "default" else "the boats, lay the boat"
+    drawn = [drawn_by(order, tokenizer, text, 2) for order in ("scramble:edit=0.3", "random-walk", "left-to-right")]
+    show(browser, tmp_path, drawn, tokenizer)
+    for index, trajectory in enumerate(drawn):
+        check_states(browser, index, trajectory, tokenizer)
+
+
+def operators_of(trajectory):
+    alphabet = trajectory.seed.rules.alphabet
+    return {alphabet.operator(action) for action in trajectory.actions} - {None}
+
+
+@pytest.fixture
+def edited(browser, tmp_path):
+    """A page of one trajectory that uses every operator."""
+    tokenizer = load("default")
+    drawn = (drawn_by("scramble:edit=0.3", tokenizer, prefix=3, number=number) for number in range(1, 500))
+    trajectory = next(each for each in drawn if operators_of(each) == set(OPERATORS))
+    show(browser, tmp_path, [trajectory], tokenizer)
+    return trajectory
+
+
+def test_playing_to_the_end_gives_the_final_text(browser, edited):
+    browser.run("document.querySelector('#speed').value = '100'; reviser.go(0)")
+    browser.press(" ", 32)
+    assert browser.run("reviser.shown().isPlaying")
+    while browser.run("reviser.shown().isPlaying"):
+        browser.run("new Promise((done) => setTimeout(done, 50))")
+    assert browser.run("reviser.shown().action") == len(edited.actions)
+    assert browser.run("document.querySelector('#canvas').textContent") == PROSE
+    browser.press(" ", 32)  # from the end it begins anew
+    assert browser.run("reviser.shown()")["action"] < len(edited.actions)
+    browser.press(" ", 32)
+    assert not browser.run("reviser.shown().isPlaying")
+
+
+def at(browser):
+    return browser.run("reviser.shown().action")
+
+
+def test_keys_step_and_jump(browser, edited):
+    n, revisions = len(edited.actions), browser.run("reviser.revisions(0)")
+    assert (at(browser), bool(revisions)) == (n, True)
+    browser.press("Home", 36)
+    assert at(browser) == 0
+    for wanted in (1, 2, 3):
+        browser.press("ArrowRight", 39)
+        assert at(browser) == wanted
+    browser.press("ArrowLeft", 37)
+    assert at(browser) == 2
+    browser.run("reviser.go(0)")
+    for wanted in [*revisions, revisions[0]]:
+        browser.press("n", 78)
+        assert at(browser) == wanted
+    browser.press("End", 35)
+    assert at(browser) == n
+    browser.press("ArrowRight", 39)
+    assert at(browser) == n
+
+
+def centre(browser, selector):
+    box = browser.run(f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().toJSON()")
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, box["width"], box["height"]
+
+
+@pytest.mark.parametrize("is_phone", [False, True])
+def test_buttons_scrubber_and_plot_go_where_they_say(browser, edited, is_phone):
+    n, revisions = len(edited.actions), browser.run("reviser.revisions(0)")
+    if is_phone:
+        browser.resize(360, 740, is_phone=True)
+    for button, wanted in (
+        ("first", 0),
+        ("forward", 1),
+        ("forward", 2),
+        ("back", 1),
+        ("last", n),
+        ("revision", revisions[0]),
+    ):
+        x, y, width, height = centre(browser, f"#{button}")
+        assert min(width, height) >= 40
+        browser.tap(x, y)
+        assert at(browser) == wanted, button
+    x, y, width, _ = centre(browser, "#scrubber")
+    browser.tap(x, y)
+    assert abs(at(browser) - n / 2) <= 1
+    browser.run("document.querySelector('#path').scrollIntoView({block: 'center'})")
+    x, y, width, _ = centre(browser, "#path")
+    browser.tap(x - width / 2 + 11 + (width - 22) * 0.25, y)
+    assert abs(at(browser) - n * 0.25) <= 0.5
+    born = browser.run("document.querySelector('.token:not(.given)').dataset.born")
+    browser.run("document.querySelector('.token:not(.given)').click()")
+    assert at(browser) == int(born)
+
+
+@pytest.mark.parametrize("size", [(360, 740), (390, 844), (800, 600), (1280, 800), (1920, 1080)])
+def test_nothing_is_wider_than_the_screen(browser, tmp_path, size):
+    browser.resize(*size, is_phone=size[0] < 700)
+    long = drawn_by("runs", byte_tokenizer(), "x" * 300 + " \u202e" + "long " * 40)
+    show(browser, tmp_path, [long, long, long], byte_tokenizer(), title="A title " * 20)
+    assert browser.run("[document.documentElement.scrollWidth, innerWidth]") == [size[0], size[0]]
+
+
+def test_marks_of_direction_and_markup_stay_text(browser, tmp_path):
+    text = "<img src=x onerror='window.hit = 1'></script>\u202etfel\u202c \u2067x\u2069 \x00\x1b[31m"
+    show(browser, tmp_path, [drawn_by("runs", byte_tokenizer(), text)], byte_tokenizer(), title=f"{text}\n<b>")
+    assert browser.run("window.hit ?? null") is None
+    assert browser.run("document.querySelectorAll('#layout img, #layout b').length") == 0
+    assert browser.run("document.querySelector('#canvas').textContent") == text
+    # What turns the direction of writing takes no part in the layout.
+    assert "\u202e" not in browser.run("document.querySelector('#canvas').innerText")
+
+
+def test_what_was_marked_is_marked(browser, tmp_path):
+    tokenizer = byte_tokenizer()
+    rules = Rules(tokenizer.alphabet, frozenset(OPERATORS), max_length=64)
+    alphabet, seed = tokenizer.alphabet, Seed.infill(b"ab", b"yz", rules)
+    actions = (99, 100, alphabet.move(-1), 101, alphabet.replace, 102, alphabet.stop)
+    show(browser, tmp_path, [Trajectory(seed, actions, (True,) * len(actions))], tokenizer)
+    read = "Array.from(document.querySelectorAll('#canvas .{}'), (each) => each.textContent).join('')"
+    fresh = [browser.run(f"reviser.go({step}), " + read.format("fresh")) for step in range(len(actions) + 1)]
+    assert fresh == ["", "c", "d", "", "e", "", "f", ""]
+    assert browser.run("reviser.go(5), " + read.format("pending")) == "e"
+    assert browser.run("reviser.go(7), " + read.format("protected")) == "abyz"
+    before = "document.querySelector('.cursor').compareDocumentPosition(each) & Node.DOCUMENT_POSITION_PRECEDING"
+    tokens = "Array.from(document.querySelectorAll('#canvas .token'))"
+    assert browser.run(f"{tokens}.filter((each) => {before}).map((each) => each.textContent).join('')") == "abcf"
+
+
+def test_a_way_back_is_one_revision_and_an_insert_at_the_end_is_none(browser, tmp_path):
+    tokenizer = byte_tokenizer()
+    back, forth, stop = tokenizer.alphabet.move(-1), tokenizer.alphabet.move(1), tokenizer.alphabet.stop
+    seed = Seed.infill(b"ab", b"yz", Rules(tokenizer.alphabet, max_length=64))
+    actions = (99, 100, back, 101, 102, back, forth, forth, 103, back, 104, forth, 105, stop)
+    show(browser, tmp_path, [Trajectory(seed, actions, (True,) * len(actions))], tokenizer)
+    assert browser.run("reviser.revisions(0)") == [4, 11]
+
+
+def test_a_step_shows_its_probability_and_what_else_was_considered(browser, tmp_path):
+    tokenizer = byte_tokenizer()
+    seed = Seed.continuation([], Rules(tokenizer.alphabet))
+    stop = tokenizer.alphabet.stop
+    actions, ranked = (97, 98, stop), (((97, math.log(0.5)), (stop, math.log(0.25))), ((99, math.log(0.6)),))
+    trajectory = Trajectory(seed, actions, (True,) * 3)
+    show(browser, tmp_path, [trajectory], tokenizer, log_probabilities=(math.log(0.5), -9.0), alternatives=ranked)
+    said = "[row.innerText.replace(/\\s+/g, ' '), row.className]"
+    rows = f"Array.from(document.querySelectorAll('#step li'), (row) => {said})"
+    assert browser.run(f"reviser.go(1), {rows}") == [["INSERT a 50.0%", "chosen"], ["STOP 25.0%", ""]]
+    assert browser.run(f"reviser.go(2), {rows}") == [["INSERT c 60.0%", ""], ["INSERT b <0.1%", "chosen apart"]]
+    assert browser.run(f"reviser.go(3), {rows}") == []  # nobody chose this STOP
+    assert "-9.69" in browser.run("document.querySelector('#step dl').innerText")
+
+
+def test_the_list_opens_examples_and_the_button_turns_the_light(browser, tmp_path):
+    drawn = [drawn_by("runs", byte_tokenizer(), text) for text in ("one", "two", "")]
+    show(browser, tmp_path, drawn, byte_tokenizer())
+    titles = "Array.from(document.querySelectorAll('#examples .title'), (each) => each.textContent)"
+    assert browser.run(titles) == ["one", "two", "(empty)"]
+    x, y, _, _ = centre(browser, "#examples li:nth-child(2) button")
+    browser.tap(x, y)
+    assert browser.run("document.querySelector('#canvas').textContent") == "two"
+    colour = "getComputedStyle(document.body).backgroundColor"
+    browser.resize(1280, 800, scheme="dark")
+    dark = browser.run(colour)
+    browser.tap(*centre(browser, "#theme")[:2])
+    light = browser.run(colour)
+    browser.resize(1280, 800, scheme="light")
+    assert light == browser.run(colour) != dark
+
+
+def test_a_thousand_actions_in_a_full_canvas_are_stepped_through(browser, tmp_path):
+    trajectory = drawn_by("random-walk", byte_tokenizer(), "All work and no play, né? " * 31)
+    assert len(trajectory.actions) > 1000
+    show(browser, tmp_path, [trajectory], byte_tokenizer())
+    check_states(browser, 0, trajectory, byte_tokenizer())
+
+
+def test_every_control_has_a_name(browser, edited):
+    controls = "Array.from(document.querySelectorAll('button, input, select, svg[role=img]'))"
+    named = "each.getAttribute('aria-label') || each.textContent.trim()"
+    assert browser.run(f"{controls}.filter((each) => !({named})).length") == 0
+    assert browser.run("document.querySelectorAll('[onclick], div[role=button]').length") == 0
