@@ -66,12 +66,25 @@ def test_the_card_says_what_the_config_says(folder: Path, tmp_path: Path) -> Non
     assert (noted / "README.md").read_text().endswith("| tokenizer | missing |\n\nTrained on nothing.\n")
 
 
-def test_weights_may_be_rounded_in_the_file_and_loaded_in_any_dtype(folder: Path, tmp_path: Path) -> None:
-    model = from_pretrained(folder, dtype=torch.bfloat16)
-    assert model.embedding.weight.dtype == torch.bfloat16
-    half = save_pretrained(from_pretrained(folder), tmp_path / "half", BYTES, dtype=torch.bfloat16)
-    assert load_file(half / "model.safetensors")["norm.weight"].dtype == torch.bfloat16
-    assert torch.equal(from_pretrained(half).embedding.weight, model.embedding.weight.float())
+def test_a_model_is_loaded_in_any_dtype(folder: Path) -> None:
+    model, half = from_pretrained(folder), from_pretrained(folder, dtype=torch.bfloat16)
+    for name, tensor in weights(model).items():
+        assert torch.equal(weights(half)[name], tensor.bfloat16()), name
+
+
+def test_a_folder_of_before_still_loads(folder: Path) -> None:
+    described = json.loads((folder / "config.json").read_text())
+    for name in ("weights", "trained", "notes"):
+        del described[name]
+    (folder / "config.json").write_text(json.dumps(described))
+    before = from_pretrained(folder).embedding.weight
+    tensors = {name: tensor.bfloat16() for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_file(tensors, folder / "model.safetensors")
+    assert torch.equal(from_pretrained(folder).embedding.weight, before.bfloat16().float())
+
+
+def test_every_file_of_a_folder_is_made_for_the_same_readers(folder: Path) -> None:
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
 
 
 def test_a_folder_is_replaced_only_when_asked(folder: Path) -> None:

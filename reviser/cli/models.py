@@ -1,9 +1,10 @@
-"""`reviser import`: turn one of the author's checkpoints into a model folder."""
+"""`reviser info`, `pack` and `import`: model folders shown, made smaller, made of the author's checkpoints."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reviser.cli.leaf import add_leaf
@@ -12,9 +13,45 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
     from reviser.model.author import Imported
+    from reviser.model.folder import FolderConfig
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
+    _add_info(commands)
+    _add_pack(commands)
+    _add_import(commands)
+
+
+def _add_info(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
+    parser = add_leaf(
+        commands,
+        "info",
+        "show what a model folder holds",
+        "  reviser info runs/mine/model\n  reviser info reviser-100m --json",
+        description="Show a model folder's parameters, shape, weights, tokenizer, training and size on disk. The "
+        "weights themselves are not read.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="a model folder or hub id")
+    parser.set_defaults(run=run_info)
+
+
+def _add_pack(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
+    parser = add_leaf(
+        commands,
+        "pack",
+        "write a model folder with its weights rounded to fewer bytes",
+        "  reviser pack runs/mine/model mine-int8 --weights int8\n"
+        "  reviser pack mine-int8 mine-float32 --weights float32 --json",
+        description="Write a model folder again with its matrices in int8, bf16 or float32; all else stays float32. "
+        "int8 is the rounding that decoding on a CPU does itself, and a folder that holds it is decoded so there.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="a model folder or hub id")
+    parser.add_argument("out", metavar="OUT", help="the model folder to write; it must not exist yet")
+    parser.add_argument("--weights", choices=("int8", "bf16", "float32"), required=True, help="what matrices become")
+    parser.set_defaults(run=run_pack)
+
+
+def _add_import(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser = add_leaf(
         commands,
         "import",
@@ -33,6 +70,57 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         help="name, tokenizer.json or folder (default gpt2; where it is not installed, the folder names it)",
     )
     parser.set_defaults(run=run_import)
+
+
+def run_info(args: argparse.Namespace) -> int:
+    from reviser.model.card import rows
+    from reviser.model.folder import WEIGHTS, count_weights, find, read_config
+
+    folder = find(args.model)
+    described, num_parameters = read_config(folder), count_weights(folder / WEIGHTS)
+    if args.json:
+        print(json.dumps(_summary(folder, described, num_parameters)))
+        return 0
+    table = {"folder": str(folder)} | rows(described, num_parameters) | {"on disk": _megabytes(_num_bytes(folder))}
+    if described.notes:
+        table["notes"] = described.notes
+    width = max(map(len, table))
+    print("\n".join(f"{name:<{width}}  {value}" for name, value in table.items()))
+    return 0
+
+
+def run_pack(args: argparse.Namespace) -> int:
+    from reviser.model.checkpoint import pack_folder
+    from reviser.model.folder import WEIGHTS, count_weights, find, read_config
+
+    folder = pack_folder(args.model, args.out, args.weights)
+    before, after = _num_bytes(find(args.model)), _num_bytes(folder)
+    num_parameters = count_weights(folder / WEIGHTS)
+    if args.json:
+        print(json.dumps(_summary(folder, read_config(folder), num_parameters) | {"num_bytes_before": before}))
+    else:
+        size = f"{_megabytes(after)}, before {_megabytes(before)}"
+        print(f"{folder}: {num_parameters:,} parameters in {args.weights}, {size}")
+    return 0
+
+
+def _summary(folder: Path, described: FolderConfig, num_parameters: int) -> dict[str, object]:
+    from reviser.config import to_dict
+
+    return {
+        "folder": str(folder),
+        "num_parameters": num_parameters,
+        "num_bytes": _num_bytes(folder),
+        **to_dict(described),
+    }
+
+
+def _num_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+
+
+def _megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:.1f} MB"
 
 
 def run_import(args: argparse.Namespace) -> int:

@@ -11,9 +11,10 @@ It writes to the same `Cache`, so the model's steps and these mix freely. What i
 >>> torch.allclose(first, second, atol=1e-5)
 True
 
-With `weights="int8"` every matrix is rounded to a byte a weight, with a scale for each of its rows, and so is what it
-is multiplied with, a scale for each vector; tables that are looked up, norms and biases stay. That is no longer the
-same: `rounded` is the model with its matrices rounded alone, `LeanStep.hidden` shows what both do to a whole text.
+With `weights="int8"` every matrix is rounded to a byte a weight, with a scale for each of its rows (packing.py), and
+so is what it is multiplied with, a scale for each vector; tables that are looked up, norms and biases stay. That is
+no longer the same: `rounded` is the model with its matrices rounded alone, `LeanStep.hidden` shows what both do to a
+whole text. A model out of an int8 folder was rounded so before, and gives the same bytes.
 
 Shape letters: B rows, T steps, d width.
 """
@@ -39,6 +40,7 @@ from reviser.errors import ConfigError
 from reviser.model.cache import Cache
 from reviser.model.conditioning import CanvasInput, Window
 from reviser.model.layers import rotation
+from reviser.model.packing import round_rows
 from reviser.model.transformer import BLIND, Block, Transformer
 
 MOST_ROWS = 8
@@ -216,12 +218,6 @@ class LeanStep:
         # Kept, or a model that moves elsewhere would leave the kernels with addresses of nothing.
         self._kept.append(tensor.detach().contiguous())
         return self._kept[-1].data_ptr()
-
-
-def round_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A matrix as int8 and the scale of each row, such that the largest of a row is 127: weight = scale * int8."""
-    scales = weight.abs().amax(dim=1) / 127
-    return (weight / scales.clamp(min=torch.finfo(weight.dtype).tiny)[:, None]).round().to(torch.int8), scales
 
 
 @torch.no_grad()

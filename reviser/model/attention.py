@@ -14,10 +14,12 @@ With one, several examples share a row and none sees another:
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
+from types import ModuleType
 from typing import Any, cast
 
 import torch
@@ -29,15 +31,22 @@ from reviser.model.layers import FUSED, Rotation, turned
 
 Kernel = Callable[[Tensor, Rotation | None], Tensor]
 
-try:
-    from torch.nn.attention import varlen as flash
 
-    HAS_VARLEN = True
-    # torch 2.10 has `is_causal`; later versions say the same with a window.
-    _has_flag = "is_causal" in inspect.signature(flash.varlen_attn).parameters
-    _CAUSAL: dict[str, Any] = {"is_causal": True} if _has_flag else {"window_size": (-1, 0)}
-except ImportError:
-    HAS_VARLEN = False
+def _find_varlen() -> ModuleType | None:
+    # Where nothing would use it, it is left out: it imports torch's compiler, which takes as long as torch itself.
+    if not torch.cuda.is_available():
+        return None
+    try:
+        return importlib.import_module("torch.nn.attention.varlen")
+    except ImportError:
+        return None
+
+
+VARLEN = _find_varlen()
+"""torch's variable-length kernel, where there is a GPU and torch has it."""
+# torch 2.10 has `is_causal`; later versions say the same with a window.
+_has_flag = VARLEN is not None and "is_causal" in inspect.signature(VARLEN.varlen_attn).parameters
+_CAUSAL: dict[str, Any] = {"is_causal": True} if _has_flag else {"window_size": (-1, 0)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +102,7 @@ def _packed(layout: Layout, dropout: float) -> Kernel:
     """For half precision on CUDA; torch's own packed kernels know no dropout."""
     if dropout > 0:
         return _turning(partial(masked, mask=layout.mask(), dropout=dropout))
-    if HAS_VARLEN:
+    if VARLEN is not None:
         return _turning(partial(varlen, layout=layout))
     return _turning(partial(documents, block_mask=block_mask(layout)))
 
@@ -143,9 +152,10 @@ def _fused(
 
 def varlen(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
     """The variable-length flash kernel over the flattened rows: CUDA, half precision, torch 2.10 or later."""
+    assert VARLEN is not None
     starts, longest = layout.starts, layout.longest
     flat = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
-    return cast(Tensor, flash.varlen_attn(*flat, starts, starts, longest, longest, **_CAUSAL)).view_as(q)
+    return cast(Tensor, VARLEN.varlen_attn(*flat, starts, starts, longest, longest, **_CAUSAL)).view_as(q)
 
 
 def documents(q: Tensor, k: Tensor, v: Tensor, block_mask: flex.BlockMask) -> Tensor:

@@ -26,7 +26,7 @@ from reviser.config import ModelConfig
 from reviser.errors import CheckpointError, MissingPackageError
 from reviser.model.checkpoint import load_weights, save_pretrained, weights
 from reviser.model.size import num_parameters
-from reviser.model.transformer import Transformer
+from reviser.model.transformer import Transformer, hollow
 from reviser.tokenizer import Tokenizer
 
 PREFIX = re.compile(r"^(?:module\.|_orig_mod\.)+")
@@ -73,8 +73,7 @@ def import_checkpoint(
     config = infer_config(tensors, str(file))
     if words is not None and words.num_text == config.num_text:
         config = replace(config, pad=words.pad)
-    with torch.device("meta"):
-        model = Transformer(config)
+    model = hollow(config)
     model.to_empty(device="cpu")
     load_weights(model, rename(tensors, model, str(file)), str(file))
     notes = f"Converted from the author's checkpoint `{Path(file).name}`; canvas and rotary tensors dropped."

@@ -1,12 +1,11 @@
-"""The model card of a model folder: a config in, README.md out.
+"""The model card of a model folder: what its config.json says in, README.md out; no more is known.
 
-It says what the config says and no more; what the weights were trained on is for `notes`.
+`rows` are its table, for whoever shows a folder elsewhere.
 """
 
 from __future__ import annotations
 
-from reviser.config import ModelConfig
-from reviser.model.size import num_parameters
+from reviser.model.folder import FolderConfig, HeldoutBound, Trained
 
 HEAD = """---
 library_name: reviser
@@ -31,10 +30,29 @@ CANVAS = {
     "cross-window": "{window} tokens on each side of the cursor, by attention in its layers",
 }
 
+WEIGHTS = {
+    "float32": "float32",
+    "bf16": "matrices in bfloat16",
+    "int8": "matrices in int8, a scale for each row",
+}
 
-def model_card(config: ModelConfig, sha256: str | None, missing_tokenizer: str | None, notes: str) -> str:
-    rows = {
-        "parameters": f"{num_parameters(config):,}",
+CODE = ("order", "jobs", "recipe")
+"""Rows in which Markdown would read marks of its own."""
+
+
+def model_card(described: FolderConfig, num_parameters: int) -> str:
+    found = rows(described, num_parameters)
+    table = [f"| {name} | {f'`{value}`' if name in CODE else value} |" for name, value in found.items()]
+    notes = ["", described.notes] if described.notes else []
+    return "\n".join([HEAD, "| | |", "|---|---|", *table, *notes, ""])
+
+
+def rows(described: FolderConfig, num_parameters: int) -> dict[str, str]:
+    """What there is to know of a model folder, by name."""
+    config = described.model
+    found = {
+        "parameters": f"{num_parameters:,}",
+        "weights": WEIGHTS[described.weights],
         "layers, width, heads": f"{config.num_layers}, {config.width}, {config.num_heads}",
         "MLP": f"{config.ff_width} units, {config.activation}",
         "norm": {"layer": "LayerNorm", "rms": "RMSNorm"}[config.norm],
@@ -43,10 +61,24 @@ def model_card(config: ModelConfig, sha256: str | None, missing_tokenizer: str |
         "sees": CANVAS[config.canvas.kind].format(window=config.canvas.window),
         "actions": ", ".join(["insert", "stop", *config.operators]),
         "text tokens": f"{config.num_text:,}",
-        "tokenizer": _tokenizer(sha256, missing_tokenizer),
+        "tokenizer": _tokenizer(described.tokenizer_sha256, described.missing_tokenizer),
     }
-    table = "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
-    return "\n".join([HEAD, table, *(["", notes.strip()] if notes.strip() else []), ""])
+    return found if described.trained is None else found | _training(described.trained)
+
+
+def _training(trained: Trained) -> dict[str, str]:
+    return {
+        "order": trained.order,
+        "jobs": trained.jobs,
+        "recipe": f"reviser train {trained.recipe}",
+        "data": f"sha256 {trained.data_sha256}",
+        "trained for": f"{trained.steps:,} steps, {trained.positions:,} positions",
+    } | {f"held-out text, {bound.job}": _bound(bound) for bound in trained.bounds}
+
+
+def _bound(bound: HeldoutBound) -> str:
+    nats = f"{bound.nats_per_token:.4f} ± {bound.error:.4f} nats a token"
+    return f"at most {nats}, {bound.bits_per_byte:.4f} bits a byte"
 
 
 def _tokenizer(sha256: str | None, missing: str | None) -> str:

@@ -1,12 +1,8 @@
-"""Model folders: a model and its tokenizer in, four files out, and back.
-
-    config.json         the settings, what the tokenizer's sha256 must be
-    model.safetensors   the weights, exactly V + 34 action rows
-    tokenizer.json      text <-> tokens
-    README.md           the model card
+"""Model folders: a model and its tokenizer in, four files out, and back (folder.py says which).
 
 >>> save_pretrained(model, "my-model", tokenizer)  # doctest: +SKIP
 >>> model = from_pretrained("my-model", device="cuda", dtype=torch.bfloat16)  # doctest: +SKIP
+>>> pack_folder("my-model", "my-small-model", "int8")  # doctest: +SKIP
 
 A folder appears whole or not at all, and nothing in it is executed when it is read.
 """
@@ -14,43 +10,46 @@ A folder appears whole or not at all, and nothing in it is executed when it is r
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from reviser import config as settings
 from reviser import tokenizer as tokenizers
 from reviser.config import ModelConfig
-from reviser.errors import CheckpointError, ConfigError, MissingPackageError, TokenizerError
+from reviser.errors import CheckpointError, TokenizerError
 from reviser.model.card import model_card
-from reviser.model.transformer import Transformer
+from reviser.model.folder import (
+    CARD,
+    CONFIG,
+    TOKENIZER,
+    WEIGHTS,
+    FolderConfig,
+    Trained,
+    Weights,
+    find,
+    open_weights,
+    read_config,
+)
+from reviser.model.packing import check_packed, fill, matrices, pack, split_scales
+from reviser.model.size import num_parameters
+from reviser.model.transformer import Transformer, hollow
 from reviser.tokenizer import Tokenizer
 
-CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
-FORMAT, VERSION = "reviser", 1
+__all__ = [
+    "CONFIG", "WEIGHTS", "FolderConfig", "Trained", "find", "read_config",
+    "save_pretrained", "from_pretrained", "pack_folder", "tokenizer_of", "check_tokenizer",
+    "weights", "load_weights", "read_weights",
+]  # fmt: skip
 
 ACTION_TABLES = ("embedding.weight", "head.weight")
 """Tensors with padding rows in memory that no file holds."""
-
-
-@dataclass(frozen=True)
-class FolderConfig:
-    """What config.json says."""
-
-    model: ModelConfig
-    tokenizer_sha256: str | None = None
-    missing_tokenizer: str | None = None
-    """Name of the tokenizer that is wanted where the folder holds none."""
-    format: str = FORMAT
-    version: int = VERSION
 
 
 def save_pretrained(
@@ -60,22 +59,28 @@ def save_pretrained(
     *,
     notes: str = "",
     missing_tokenizer: str | None = None,
-    dtype: torch.dtype | None = None,
+    weights: Weights = "float32",
+    trained: Trained | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write a model folder; `notes` go into its card, `dtype` rounds the weights."""
+    """Write a model folder; `notes` and `trained` go into its card, `weights` says how its matrices are rounded."""
     target = Path(folder)
-    if target.exists() and not overwrite:
-        raise CheckpointError(f"{target} already exists; give another folder, or remove it first")
+    if not overwrite:
+        _check_free(target)
     if tokenizer is not None:
         check_tokenizer(model.config, tokenizer)
     sha256 = None if tokenizer is None else tokenizer.sha256
-    described = FolderConfig(model.config, sha256, missing_tokenizer)
-    tensors = {name: tensor.to("cpu", dtype).contiguous() for name, tensor in weights(model).items()}
+    described = FolderConfig(
+        model.config, sha256, missing_tokenizer, weights=weights, trained=trained, notes=notes.strip()
+    )
+    tensors = _packed(model, weights)
     with _draft(target) as draft:
         settings.dump(described, draft / CONFIG)
-        save_file(tensors, draft / WEIGHTS, metadata={"format": "pt"})
-        (draft / CARD).write_text(model_card(model.config, sha256, missing_tokenizer, notes), encoding="utf-8")
+        # One entry alone: several would be written in any order, and the file would have another sha256 each time.
+        save_file(tensors, draft / WEIGHTS, metadata={"weights": weights})
+        # It is made for its owner alone, whatever other files are made for.
+        (draft / WEIGHTS).chmod((draft / CONFIG).stat().st_mode)
+        (draft / CARD).write_text(model_card(described, num_parameters(model.config)), encoding="utf-8")
         if tokenizer is not None:
             tokenizer.save(draft)
     return target
@@ -88,12 +93,29 @@ def from_pretrained(
 ) -> Transformer:
     """The model of a folder or hub id, ready to evaluate."""
     folder = find(spec)
-    config = read_config(folder).model
-    with torch.device("meta"):
-        model = Transformer(config)
-    model.to_empty(device=device)
-    load_weights(model, read_weights(folder / WEIGHTS), str(folder / WEIGHTS))
-    return model.to(dtype).eval()
+    described, source = read_config(folder), folder / WEIGHTS
+    model = hollow(described.model)
+    _give_storage(model, device, dtype)
+    tensors = read_weights(source)
+    check_packed(tensors, matrices(model), described.weights, str(source))
+    load_weights(model, tensors, str(source))
+    return model.eval()
+
+
+def pack_folder(spec: str | os.PathLike[str], folder: str | os.PathLike[str], weights: Weights) -> Path:
+    """Write a model folder again, with its matrices held in another way."""
+    _check_free(Path(folder))
+    source = find(spec)
+    described = read_config(source)
+    tokenizer = tokenizer_of(source) if (source / TOKENIZER).is_file() else None
+    model = from_pretrained(source)
+    try:
+        return save_pretrained(
+            model, folder, tokenizer, notes=described.notes, missing_tokenizer=described.missing_tokenizer,
+            weights=weights, trained=described.trained,
+        )  # fmt: skip
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def tokenizer_of(spec: str | os.PathLike[str]) -> Tokenizer:
@@ -121,46 +143,6 @@ def check_tokenizer(config: ModelConfig, tokenizer: Tokenizer) -> None:
         )
 
 
-def find(spec: str | os.PathLike[str]) -> Path:
-    """The folder of a model: a path, or a hub id that is fetched."""
-    folder = Path(spec)
-    if folder.is_dir():
-        return folder
-    if folder.exists():
-        raise CheckpointError(f"{folder} is a file; give the model's folder")
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(spec)):
-        raise CheckpointError(f"no model folder {spec}; give a folder, or a hub id like name/model")
-    return _fetch(str(spec))
-
-
-def _fetch(hub_id: str) -> Path:
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError as error:
-        needed_for = f"{hub_id} is no folder here, and fetching it"
-        raise MissingPackageError("huggingface_hub", needed_for, "pip install huggingface_hub") from error
-    try:
-        return Path(snapshot_download(hub_id, allow_patterns=[CONFIG, WEIGHTS, TOKENIZER, CARD]))
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise CheckpointError(f"{hub_id} is no folder here, and not on the hub or out of reach: {reason}") from error
-
-
-def read_config(folder: Path) -> FolderConfig:
-    """The checked config.json of a model folder."""
-    path = folder / CONFIG
-    if not path.is_file():
-        raise CheckpointError(f"{folder} is no model folder: it holds no {CONFIG}")
-    try:
-        described = settings.load(FolderConfig, path)
-    except ConfigError as error:
-        raise CheckpointError(f"{path} does not describe a model: {error}") from error
-    if (described.format, described.version) != (FORMAT, VERSION):
-        found = f"{described.format} {described.version}"
-        raise CheckpointError(f"{path} has the format {found}; this version reads {FORMAT} {VERSION}")
-    return described
-
-
 def weights(model: Transformer) -> dict[str, Tensor]:
     """The model's tensors as files hold them: no padding rows."""
     size = model.config.alphabet.size
@@ -172,15 +154,15 @@ def weights(model: Transformer) -> dict[str, Tensor]:
 def load_weights(model: Transformer, tensors: Mapping[str, Tensor], source: str) -> None:
     """Copy tensors into the model; `source` is named when one is missing, unexpected or misshapen."""
     wanted = weights(model)
-    for name in sorted(wanted.keys() ^ tensors.keys()):
+    found, scales = split_scales(tensors, source)
+    for name in sorted(wanted.keys() ^ found.keys()):
         problem = "is missing" if name in wanted else "is not part of the model"
         raise CheckpointError(f"{source}: tensor {name} {problem}")
     for name, place in wanted.items():
-        given = tensors[name]
-        if given.shape != place.shape:
-            shapes = f"{tuple(given.shape)}, the config wants {tuple(place.shape)}"
+        if found[name].shape != place.shape:
+            shapes = f"{tuple(found[name].shape)}, the config wants {tuple(place.shape)}"
             raise CheckpointError(f"{source}: tensor {name} has the shape {shapes}")
-        place.copy_(given)
+        fill(place, found[name], scales.get(name))
     for name in ACTION_TABLES:
         if name in wanted:
             model.get_parameter(name)[model.config.alphabet.size :].zero_()
@@ -188,13 +170,24 @@ def load_weights(model: Transformer, tensors: Mapping[str, Tensor], source: str)
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file."""
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing")
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-    except SafetensorError as error:
-        raise CheckpointError(f"{path} is damaged or cut short ({error}); copy it again") from error
+    with open_weights(path, "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+
+
+def _give_storage(model: Transformer, device: torch.device | str, dtype: torch.dtype) -> None:
+    """As `to_empty`, which would import sympy: that takes longer than all the rest."""
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            setattr(module, name, nn.Parameter(torch.empty(parameter.shape, dtype=dtype, device=device)))
+
+
+def _packed(model: Transformer, how: Weights) -> dict[str, Tensor]:
+    return pack(weights(model), matrices(model), how)
+
+
+def _check_free(target: Path) -> None:
+    if target.exists():
+        raise CheckpointError(f"{target} already exists; give another folder, or remove it first")
 
 
 @contextmanager

@@ -82,18 +82,25 @@ def rotation(positions: Tensor, config: ModelConfig) -> Rotation:
 
     Computed, not stored: a buffer would be rounded by `model.to(torch.bfloat16)` and lost on the meta device.
     """
-    cos, sin = _cos_sin(positions, config.head_width, config.rope_theta)[..., None, :].unbind()
+    # Outside of the compiler the plain function: the first call of an operator of one's own imports the compiler.
+    compute = _cos_sin if torch.compiler.is_compiling() else _angles
+    cos, sin = compute(positions, config.head_width, config.rope_theta)[..., None, :].unbind()
     return cos, sin
+
+
+def _angles(positions: Tensor, D: int, theta: float) -> Tensor:
+    """[2, .., T, D/2]: cos and sin."""
+    exponents = torch.arange(0, D, 2, dtype=torch.float32, device=positions.device) / D
+    angles = positions[..., None].float() * (1.0 / theta**exponents)
+    return torch.stack([angles.cos(), angles.sin()])
 
 
 @torch.library.custom_op(
     "reviser::cos_sin", mutates_args=(), schema="(Tensor positions, int D, float theta) -> Tensor"
 )
 def _cos_sin(positions: Tensor, D: int, theta: float) -> Tensor:
-    """[2, .., T, D/2]. An operator of its own, or the compiler would compute it again in every layer."""
-    exponents = torch.arange(0, D, 2, dtype=torch.float32, device=positions.device) / D
-    angles = positions[..., None].float() * (1.0 / theta**exponents)
-    return torch.stack([angles.cos(), angles.sin()])
+    """`_angles` as an operator of its own, or the compiler would compute it again in every layer."""
+    return _angles(positions, D, theta)
 
 
 @_cos_sin.register_fake

@@ -61,17 +61,19 @@ def loss(
     weights: Tensor | None = None,
     chunk: int | None = None,
     fuse: bool = False,
+    score: Score | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The weighted sum of nats, and the sum of the weights of all labels: divide sums, never means.
 
     `weight` [rows, d] may have more rows than the alphabet. Under autocast the products are in its dtype, the
-    softmax and the sum of the weight's gradient in float32. `fuse` scores in one kernel (fused.py), where it can run.
+    softmax and the sum of the weight's gradient in float32. `fuse` scores in one kernel (fused.py), where it can run;
+    `score` takes the place of both where another loss than this is wanted.
     """
     weights = torch.ones_like(labels, dtype=torch.float32) if weights is None else weights.float()
     weights = weights.where(labels >= 0, 0.0)
     run: Callable[..., Tensor] = _ChunkedLoss.apply
-    score = score_chunk if FUSED is None or not fuse else FUSED.score
-    total = run(hidden, weight, labels, valid, weights, alphabet, chunk, score)
+    own = score_chunk if FUSED is None or not fuse else FUSED.score
+    total = run(hidden, weight, labels, valid, weights, alphabet, chunk, score or own)
     return total, weights.sum()
 
 

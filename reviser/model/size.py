@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from functools import cache
 
-import torch
 from torch import nn
 
 from reviser.config import ModelConfig
-from reviser.model.transformer import Transformer
+from reviser.model.transformer import hollow
 
 
 @cache
 def num_parameters(config: ModelConfig) -> int:
     """Weights of the model, without the rows that only pad its action table."""
-    model = _hollow(config)
+    model = hollow(config)
     padding = len(model.embedding.weight) - config.alphabet.size
     num_tables = 1 if config.tied else 2
     return sum(p.numel() for p in model.parameters()) - num_tables * padding * config.width
@@ -28,7 +27,7 @@ def num_parameters(config: ModelConfig) -> int:
 @cache
 def num_multiplied(config: ModelConfig) -> int:
     """Weights that every position is multiplied with: all but the tables it looks up; the head counts."""
-    tables = [module for module in _hollow(config).modules() if isinstance(module, nn.Embedding)]
+    tables = [module for module in hollow(config).modules() if isinstance(module, nn.Embedding)]
     looked_up = sum(table.weight.numel() for table in tables[1:])
     embedding = 0 if config.tied else config.alphabet.size * config.width
     return num_parameters(config) - looked_up - embedding
@@ -42,8 +41,3 @@ def flops_per_position(config: ModelConfig, mean_context: float) -> float:
     """
     attention = 12 * config.num_layers * config.width * mean_context
     return 6.0 * num_multiplied(config) + attention
-
-
-def _hollow(config: ModelConfig) -> Transformer:
-    with torch.device("meta"):
-        return Transformer(config)

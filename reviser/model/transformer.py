@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from reviser.config import ModelConfig
 from reviser.model.attention import Kernel, Layout, choose
@@ -180,3 +181,19 @@ class Transformer(nn.Module):
         self.head_weight.normal_(std=0.02)
         for weight in (self.embedding.weight, self.head_weight):
             weight[self.config.alphabet.size :].zero_()
+
+
+def hollow(config: ModelConfig) -> Transformer:
+    """A model without storage, to count or to fill with weights that there are already."""
+    with torch.device("meta"), _Undrawn():
+        return Transformer(config)
+
+
+class _Undrawn(TorchFunctionMode):
+    """Draws no weights: on "meta" that would import torch's compiler, which takes as long as torch itself."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if getattr(func, "__name__", "") in ("normal_", "uniform_", "kaiming_uniform_"):
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)

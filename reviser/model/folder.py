@@ -1,0 +1,144 @@
+"""What a model folder says of itself, read without torch: a path or a hub id in, its checked config.json out.
+
+    config.json         the model's settings, how its weights are held, how it was trained
+    model.safetensors   the weights, exactly V + 34 action rows
+    tokenizer.json      text <-> tokens
+    README.md           the model card, made from config.json
+
+>>> read_config(find("runs/debug/model")).weights  # doctest: +SKIP
+'float32'
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from safetensors import SafetensorError, safe_open
+
+from reviser import config as settings
+from reviser.config import ModelConfig
+from reviser.errors import CheckpointError, ConfigError, MissingPackageError
+
+CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
+FORMAT, VERSION = "reviser", 1
+SHIPPED = Path(__file__).parents[1] / "pretrained" / "reviser-small"
+"""The model that comes with the package."""
+SCALE = ".scale"
+"""What the name of an int8 matrix's scales has more than the matrix's own."""
+
+Weights = Literal["float32", "bf16", "int8"]
+"""How a folder holds its matrices; all else is float32."""
+
+
+@dataclass(frozen=True)
+class HeldoutBound:
+    """What a job's held-out text costs at most, measured when training ended."""
+
+    job: str
+    nats_per_token: float
+    error: float
+    bits_per_byte: float
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Where the weights come from."""
+
+    order: str
+    """The order policy, by its name."""
+    jobs: str
+    """How examples were cut, as settings of data.jobs."""
+    recipe: str
+    """The nearest recipe and what was changed, as `reviser train` takes it."""
+    data_sha256: str
+    """Which data it was, as the run's checkpoints say it."""
+    steps: int
+    positions: int
+    """Of all rows of all steps, filled or not."""
+    bounds: tuple[HeldoutBound, ...] = ()
+
+
+@dataclass(frozen=True)
+class FolderConfig:
+    """What config.json says."""
+
+    model: ModelConfig
+    tokenizer_sha256: str | None = None
+    missing_tokenizer: str | None = None
+    """Name of the tokenizer that is wanted where the folder holds none."""
+    format: str = FORMAT
+    version: int = VERSION
+    weights: Weights = "float32"
+    trained: Trained | None = None
+    notes: str = ""
+    """What else the card says."""
+
+
+def find(spec: str | os.PathLike[str]) -> Path:
+    """The folder of a model: a path, or a hub id that is fetched."""
+    folder = Path(spec)
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        raise CheckpointError(f"{folder} is a file; give the model's folder")
+    if folder == SHIPPED:
+        raise CheckpointError("no model is shipped with this copy of reviser; give a model folder (--model FOLDER)")
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(spec)):
+        raise CheckpointError(f"no model folder {spec}; give a folder, or a hub id like name/model")
+    return _fetch(str(spec))
+
+
+def _fetch(hub_id: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        needed_for = f"{hub_id} is no folder here, and fetching it"
+        raise MissingPackageError("huggingface_hub", needed_for, "pip install huggingface_hub") from error
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=[CONFIG, WEIGHTS, TOKENIZER, CARD]))
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise CheckpointError(f"{hub_id} is no folder here, and not on the hub or out of reach: {reason}") from error
+
+
+def read_config(folder: Path) -> FolderConfig:
+    """The checked config.json of a model folder."""
+    path = folder / CONFIG
+    if not path.is_file():
+        raise CheckpointError(f"{folder} is no model folder: it holds no {CONFIG}")
+    try:
+        described = settings.load(FolderConfig, path)
+    except ConfigError as error:
+        raise CheckpointError(f"{path} does not describe a model: {error}") from error
+    if (described.format, described.version) != (FORMAT, VERSION):
+        found = f"{described.format} {described.version}"
+        raise CheckpointError(f"{path} has the format {found}; this version reads {FORMAT} {VERSION}")
+    return described
+
+
+@contextmanager
+def open_weights(path: Path, framework: Literal["numpy", "pt"]) -> Iterator[Any]:
+    """A safetensors file; one that is missing or cut short is an error."""
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing")
+    try:
+        with safe_open(path, framework=framework) as file:
+            yield file
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is damaged or cut short ({error}); copy it again") from error
+
+
+def count_weights(path: Path) -> int:
+    """How many parameters a safetensors file holds; scales are none."""
+    with open_weights(path, "numpy") as file:
+        names = set(file.keys())
+        parameters = names - {name + SCALE for name in names}
+        sizes = [file.get_slice(name).get_shape() for name in parameters]
+    return sum(map(math.prod, sizes))
