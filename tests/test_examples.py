@@ -19,6 +19,7 @@ from reviser.data.shards import Shards
 from reviser.errors import ConfigError, DataError
 from reviser.tokenizer import load
 
+NO_ENDS = np.zeros(200, np.uint8)
 JOBS = JobConfig(prefix=(0, 12), length=(4, 28), gap=(4, 28), suffix=(1, 9), infill=0.4)
 
 
@@ -156,3 +157,14 @@ def test_jobs_that_make_no_sense_are_named(change: dict[str, Any], text: str) ->
     with pytest.raises(ConfigError) as caught:
         JobConfig(**change)
     assert str(caught.value) == text
+
+
+def test_short_gaps_are_as_usual_as_long_ones() -> None:
+    slots = Slots(Numbered(*[190] * 4000), JobConfig((4, 4), gap=(1, 63), suffix=(1, 63), infill=1.0), NO_ENDS)
+    examples = slots.examples(np.arange(len(slots)), seed=0, epoch=0)
+    for lengths in (examples.length, examples.suffix):
+        digits = np.bincount([int(length).bit_length() for length in lengths])
+        assert digits[0] == 0
+        assert len(digits) == 7
+        np.testing.assert_allclose(digits[1:] / len(slots), 1 / 6, atol=0.03)
+        assert {32, 63} <= set(lengths.tolist())

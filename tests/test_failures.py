@@ -35,6 +35,7 @@ from reviser.data.lock import locked
 from reviser.data.shards import read_header
 from reviser.errors import CheckpointError, DivergenceError
 from reviser.tokenizer import load as load_tokenizer
+from reviser.training.recipes import RECIPES
 from reviser.training.runs import MODEL, OPTIMIZER, STATE, Run
 
 # Muon computes in bf16, which some CPUs do by other means.
@@ -61,7 +62,7 @@ def test_a_run_folder_is_never_overwritten(
         ([], "give either a recipe or --resume RUN"),
         (["debug", "--resume", "somewhere"], "give either a recipe or --resume RUN"),
         (["debug", "--steps", "0"], "--steps 0 must be at least 1"),
-        (["dbug"], "no recipe 'dbug'; recipes are debug, small, paper_100m, paper_300m, ar_100m, ar_300m"),
+        (["dbug"], f"no recipe 'dbug'; recipes are {', '.join(RECIPES)}"),
         (["small"], "small needs text to train on; make a folder with reviser data prepare, give it as --data"),
         (["--resume", "nowhere"], "nowhere is no run folder: it holds no config.json"),
         (

@@ -52,14 +52,18 @@ class Readable(Documents, Protocol):
 
 @dataclass(frozen=True)
 class JobConfig:
-    """What is asked of the model: lengths in tokens, drawn uniformly from their ranges."""
+    """What is asked of the model: lengths in tokens, drawn uniformly from their ranges.
+
+    Gaps and what follows them are drawn so that 1 token is as usual as 2 or 3 and as 4 to 7: people leave out a word
+    more often than a paragraph.
+    """
 
     prefix: tuple[int, int] = (0, 64)
     length: tuple[int, int] = (16, 160)
     """Of a continuation, before it is moved to a sentence's end."""
-    gap: tuple[int, int] = (1, 64)
+    gap: tuple[int, int] = (1, 63)
     """Of what fills a gap."""
-    suffix: tuple[int, int] = (4, 48)
+    suffix: tuple[int, int] = (1, 63)
     infill: float = 0.0
     """Share of examples that fill a gap; the others continue."""
     from_start: float = 0.3
@@ -178,8 +182,8 @@ def heldout_examples(shards: Readable, count: int, prefix: int, length: int, inf
     chosen = np.flatnonzero(shards.lengths >= need)[:count]
     if not len(chosen):
         raise ConfigError(f"no held-out document has {need} tokens; hold more out or measure shorter ones")
-    ranges = [(size, size) for size in (prefix, length, length, suffix)]
-    jobs = JobConfig(*ranges, infill=float(infill), from_start=1.0)
+    whole = length, length
+    jobs = JobConfig((prefix, prefix), whole, whole, (suffix, suffix), float(infill), from_start=1.0)
     states = _streams(Random.of(0), chosen.astype(np.int64))
     return _cut(shards, jobs, sentence_ends(shards.tokenizer), chosen, states)
 
@@ -225,9 +229,10 @@ def _choose_stretches(lengths: Array, ranges: Array, shares: Array, states: Arra
         is_infill = _below(rng, 1 << 32) < shares[0]
         is_first = _below(rng, 1 << 32) < shares[1]
         prefix = ranges[0] + _below(rng, ranges[1] - ranges[0] + 1)
-        low, high = (ranges[4], ranges[5]) if is_infill else (ranges[2], ranges[3])
-        target = low + _below(rng, high - low + 1)
-        suffix = ranges[6] + _below(rng, ranges[7] - ranges[6] + 1) if is_infill else 0
+        if is_infill:
+            target, suffix = _by_magnitude(rng, ranges[4], ranges[5]), _by_magnitude(rng, ranges[6], ranges[7])
+        else:
+            target, suffix = ranges[2] + _below(rng, ranges[3] - ranges[2] + 1), 0
         total = lengths[i]
         need = prefix + target + suffix
         place = _below(rng, max(total - need, 0) + 1)
@@ -236,6 +241,23 @@ def _choose_stretches(lengths: Array, ranges: Array, shares: Array, states: Arra
         stretch[i, 1] = min(need + 2 * NEAR, total - start)
         cuts[i, 0], cuts[i, 1], cuts[i, 2], cuts[i, 3] = (0 if start == 0 else NEAR), prefix, target, suffix
         states[i] = rng[0]
+
+
+@jit
+def _by_magnitude(rng: Array, low: Any, high: Any) -> Any:
+    """A number of low..high: first how many binary digits it has, then which of those."""
+    least, most = _num_digits(low), _num_digits(high)
+    digits = least + _below(rng, most - least + 1)
+    first = max(low, (1 << digits) >> 1)
+    return first + _below(rng, min(high, (1 << digits) - 1) - first + 1)
+
+
+@jit
+def _num_digits(number: Any) -> Any:
+    digits = 0
+    while number >> digits:
+        digits += 1
+    return digits
 
 
 @jit

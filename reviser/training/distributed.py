@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from reviser.errors import ConfigError
-from reviser.training.objective import Objective
+from reviser.training.objective import Learner
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def leave_team() -> None:
         dist.destroy_process_group()
 
 
-def spread(objective: Objective, team: Team, parallel: Literal["ddp", "fsdp"]) -> nn.Module:
+def spread(objective: Learner, team: Team, parallel: Literal["ddp", "fsdp"]) -> nn.Module:
     """The module whose forward pass the loop calls."""
     if team.world == 1:
         return objective

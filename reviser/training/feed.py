@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
-import torch
-
 from reviser.data.batches import Batch, Batches
-from reviser.training.objective import Inputs, host_inputs
-from reviser.training.settings import RunConfig
+from reviser.training.objective import Part
 
 
 @dataclass(frozen=True)
@@ -20,15 +17,15 @@ class Work:
     """What one step computes: its parts, on the host, and how long the step waited for them."""
 
     batches: list[Batch]
-    inputs: list[Inputs]
+    inputs: list[Part]
     waited_s: float
 
 
 class Feed:
-    """An endless stream of steps' work, one step ahead of whoever takes it."""
+    """An endless stream of steps' work, one step ahead of whoever takes it; a step has `num_parts` batches."""
 
-    def __init__(self, stream: Batches, settings: RunConfig, device: torch.device) -> None:
-        self.stream, self.settings, self.is_pinned = stream, settings, device.type == "cuda"
+    def __init__(self, stream: Batches, num_parts: int, prepare: Callable[[Batch], Part]) -> None:
+        self.stream, self.num_parts, self.prepare = stream, num_parts, prepare
         self._batches = iter(stream)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
 
@@ -45,7 +42,6 @@ class Feed:
             ahead = self._pool.submit(self._prepare)
             yield Work(batches, inputs, waited)
 
-    def _prepare(self) -> tuple[list[Batch], list[Inputs]]:
-        context, train = self.settings.model.context, self.settings.train
-        batches = list(islice(self._batches, train.accumulate))
-        return batches, [host_inputs(each.rows, context, train.masked, self.is_pinned) for each in batches]
+    def _prepare(self) -> tuple[list[Batch], list[Part]]:
+        batches = list(islice(self._batches, self.num_parts))
+        return batches, [self.prepare(each) for each in batches]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,18 @@ class Bound:
             f"{before}bound_perplexity": self.perplexity,
             f"{before}bits_per_byte": self.bits_per_byte,
         }
+
+
+class Texts(Protocol):
+    """Held-out texts, ready for a model to score."""
+
+    def score(
+        self, model: Transformer, device: torch.device, precision: str = "float32", rank: int = 0, world: int = 1
+    ) -> Nats:
+        """What each text costs; one of several processes scores every `world`-th and leaves 0 elsewhere."""
+        ...
+
+    def summarise(self, nats: Nats) -> Bound: ...
 
 
 class Sampled:
@@ -105,7 +117,7 @@ class Heldout(Sampled):
         check_likelihood(order)
         examples = heldout_examples(shards, count, prefix, length, infill)
         super().__init__(examples, order, rules, canvas)
-        self.num_bytes = _num_bytes(examples, shards.tokenizer)
+        self.num_bytes = count_bytes(examples, shards.tokenizer)
 
     def measure(self, model: Transformer, device: torch.device, precision: str = "float32") -> Bound:
         """The bound of a model on these examples."""
@@ -174,7 +186,7 @@ def _take(packed: Packed, rows: slice, columns: slice = slice(None)) -> Packed:
     return replace(packed, num_actions=packed.num_actions[rows], **cut)
 
 
-def _num_bytes(examples: Examples, tokenizer: Tokenizer) -> int:
+def count_bytes(examples: Examples, tokenizer: Tokenizer) -> int:
     """Bytes of the targets' text. A target may begin or end inside a character, so decoding it would add U+FFFD."""
     targets = [examples.target(i).tolist() for i in range(len(examples))]
     if tokenizer.is_byte_level:

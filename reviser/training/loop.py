@@ -11,22 +11,26 @@ import math
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reviser.data.batches import Batches, Position
+from reviser.data.batches import Batch, Batches, Position
 from reviser.data.examples import Slots
 from reviser.data.packing import Packer
 from reviser.data.shards import Shards
 from reviser.errors import CheckpointError, ConfigError, DivergenceError
-from reviser.model.checkpoint import load_weights, save_pretrained, weights
+from reviser.model.checkpoint import from_pretrained, load_weights, save_pretrained, weights
+from reviser.model.folder import Trained
 from reviser.model.transformer import Transformer
+from reviser.tokenizer import Tokenizer
+from reviser.training.described import describe
 from reviser.training.distributed import Team, copy_whole, sharing, spread, whole
 from reviser.training.feed import Feed, Work
-from reviser.training.heldout import Bound, Heldout
-from reviser.training.objective import Objective
+from reviser.training.heldout import Bound, Heldout, Texts
+from reviser.training.objective import Learner, Objective, Part, host_inputs
 from reviser.training.optimizer import build_optimizers, lr_factor, named_state, set_lr
 from reviser.training.progress import Progress, Speed
 from reviser.training.runs import Run, Saved
@@ -38,12 +42,19 @@ from reviser.trajectory.rng import Random
 
 
 class Trainer:
-    """Everything one process needs to train one run."""
+    """Everything one process needs to train one run.
+
+    Another family of models overrides what `make_` and `write_` make and write, and how a batch is prepared.
+    """
+
+    families: tuple[str, ...] = ("reviser",)
 
     def __init__(
         self, settings: RunConfig, slots: Slots, team: Team, run: Run | None = None, heldout: Shards | None = None
     ) -> None:
         train = settings.train
+        if settings.family not in self.families:
+            raise ValueError(f"{type(self).__name__} does not train {settings.family}")
         if train.rows // train.accumulate % team.world:
             raise ConfigError(
                 f"train.rows={train.rows} in accumulate={train.accumulate} parts do not divide over {team.world} "
@@ -51,46 +62,79 @@ class Trainer:
             )
         self.settings, self.slots, self.run, self.team = settings, slots, run, team
         self.step, self.stop_signal = 0, 0
+        self.bounds: dict[str, Bound] = {}
         self._last: tuple[Tensor, float, Tensor] | None = None
         self._whole: Transformer | None = None
         torch.manual_seed(settings.train.seed)
-        model = Transformer(settings.model).to(team.device)
+        model = self.make_model().to(team.device)
         is_cuda = team.device.type == "cuda"
         self.precision = settings.train.precision
         if self.precision == "auto":
             self.precision = "bf16" if is_cuda else "float32"
-        self.objective = Objective(model, fuse=settings.train.compile and is_cuda)
+        self.objective = self.make_objective(model, fuse=settings.train.compile and is_cuda)
         self.module = spread(self.objective, team, settings.train.parallel)
         self.model = model
         self.optimizers = build_optimizers(model, settings.optimizer)
         if settings.train.compile and is_cuda:
             self._compile()
         order = parse_order(settings.data.order)
-        # Noise may fill a canvas beyond its final text.
-        longest = settings.data.jobs.longest if order.has_likelihood else settings.model.max_length
-        self.packer = Packer(
-            order, settings.rules, settings.model.canvas, settings.data.row, settings.model.context, longest
-        )
+        self.packer = self.make_packer(order)
         self.tokenizer = heldout.tokenizer if heldout else None
         self.data = heldout.header.sha256 if heldout else ""
         self.heldout = self._hold_out(heldout, order) if heldout and order.has_likelihood else {}
         self.position = Position()
 
-    def _hold_out(self, shards: Shards, order: Order) -> dict[str, Heldout]:
-        """What is measured of each job."""
+    def make_model(self) -> Transformer:
+        """A model with fresh weights, on the CPU."""
+        return Transformer(self.settings.model)
+
+    def make_objective(self, model: Transformer, fuse: bool) -> Learner:
+        """The model with its loss."""
+        return Objective(model, fuse)
+
+    def make_packer(self, order: Order) -> Packer:
+        """What turns examples into rows."""
+        settings = self.settings
+        # Noise may fill a canvas beyond its final text.
+        longest = settings.data.jobs.longest if order.has_likelihood else settings.model.max_length
+        return Packer(
+            order, settings.rules, settings.model.canvas, settings.data.row, settings.model.context, longest
+        )
+
+    def make_heldout(self, shards: Shards, order: Order, count: int, infill: bool) -> Texts:
+        """So many held-out texts of a job."""
         settings, train = self.settings, self.settings.train
-        counts = {"continue": train.eval_examples, "infill": train.eval_infill}
-        jobs = {
-            job: Heldout(
-                shards, order, settings.rules, settings.model.canvas, count, train.eval_prefix, train.eval_length,
-                infill=job == "infill",
-            )
+        heldout = Heldout(
+            shards, order, settings.rules, settings.model.canvas, count, train.eval_prefix, train.eval_length, infill
+        )
+        heldout.check_fits(settings.model)
+        return heldout
+
+    def prepare(self, batch: Batch) -> Part:
+        """A batch as tensors on the host."""
+        settings, is_pinned = self.settings, self.team.device.type == "cuda"
+        return host_inputs(batch.rows, settings.model.context, settings.train.masked, is_pinned)
+
+    def write_samples(self, model: Transformer, tokenizer: Tokenizer) -> str:
+        """Texts for a person to read."""
+        return write_samples(model, tokenizer, self.settings)
+
+    def write_model(self, model: Transformer, folder: Path, tokenizer: Tokenizer, trained: Trained) -> None:
+        """The model folder."""
+        save_pretrained(model, folder, tokenizer, trained=trained, overwrite=True)
+
+    def read_model(self, spec: str) -> Transformer:
+        """The model of a folder or hub id."""
+        return from_pretrained(spec)
+
+    def _hold_out(self, shards: Shards, order: Order) -> dict[str, Texts]:
+        """What is measured of each job."""
+        counts = {"continue": self.settings.train.eval_examples, "infill": self.settings.train.eval_infill}
+        return {
+            job: self.make_heldout(shards, order, count, infill=job == "infill")
             for job, count in counts.items()
             if count
-        }  # fmt: skip
-        for heldout in jobs.values():
-            heldout.check_fits(settings.model)
-        return jobs
+        }
 
     def _compile(self) -> None:
         if self.team.world > 1 and self.settings.train.parallel == "fsdp":
@@ -143,16 +187,16 @@ class Trainer:
             self.slots, self.packer, train.rows // train.accumulate, train.seed, data.workers, self.position,
             team.rank, team.world,
         )  # fmt: skip
-        return Feed(stream, self.settings, team.device)
+        return Feed(stream, train.accumulate, self.prepare)
 
     def advance(self, work: Work, progress: Progress) -> None:
         """Make one step."""
         settings, team = self.settings, self.team
-        self._whole = None
+        self._whole, self.bounds = None, {}
         self.module.train()
         torch.manual_seed(Random.of(settings.train.seed, self.step, team.rank).state >> 1)
         set_lr(self.optimizers, lr_factor(self.step, settings.train.steps, settings.optimizer), settings.optimizer)
-        count = team.sum(float(sum(each.num_labels for each in work.inputs)))
+        count = team.sum(sum(each.count for each in work.inputs))
         total: Tensor = torch.zeros((), device=team.device)
         for number, inputs in enumerate(work.inputs, 1):
             with sharing(self.module, is_last=number == len(work.inputs)):
@@ -198,23 +242,26 @@ class Trainer:
 
     def _measure(self, progress: Progress) -> dict[str, Bound]:
         """The held-out bounds; one that is no number ends the run before anything is saved."""
-        team, bounds = self.team, {}
+        self._bound_heldout()
+        if self.bounds:
+            pairs = [bound.metrics(job) for job, bound in self.bounds.items()]
+            progress.report(self.step, **{name: value for pair in pairs for name, value in pair.items()})
+        return self.bounds
+
+    def _bound_heldout(self) -> None:
+        team = self.team
         for job, heldout in self.heldout.items():
             share = heldout.score(self._gathered(), team.device, self.precision, team.rank, team.world)
-            bounds[job] = heldout.summarise(team.sum_each(share))
+            self.bounds[job] = heldout.summarise(team.sum_each(share))
             name = "held-out bound" if job == "continue" else f"held-out {job} bound"
-            self._check_finite({name: bounds[job].nats_per_token})
-        if bounds:
-            values = {name: value for job, bound in bounds.items() for name, value in bound.metrics(job).items()}
-            progress.report(self.step, **values)
-        return bounds
+            self._check_finite({name: self.bounds[job].nats_per_token})
 
     def _gathered(self) -> Transformer:
         """The model with whole tensors, where its own lie in pieces; gathered once a step."""
         if self.team.world == 1 or self.settings.train.parallel == "ddp":
             return self.model
         if self._whole is None:
-            self._whole = Transformer(self.settings.model).to(self.team.device)
+            self._whole = self.make_model().to(self.team.device)
             with torch.no_grad():
                 for target, source in zip(self._whole.parameters(), self.model.parameters(), strict=True):
                     target.copy_(whole(source))
@@ -223,7 +270,7 @@ class Trainer:
     def _sample(self) -> None:
         model = self._gathered()
         if self.team.is_first and self.run is not None and self.tokenizer is not None:
-            self.run.keep_samples(self.step, write_samples(model, self.tokenizer, self.settings))
+            self.run.keep_samples(self.step, self.write_samples(model, self.tokenizer))
 
     def save(self) -> None:
         """Write a checkpoint of a state that is sound; all processes must call this."""
@@ -235,9 +282,23 @@ class Trainer:
             for key, value in state.items()
         }
         if self.team.is_first and self.run is not None:
-            state = {"position": self.position.as_json(), "data_sha256": self.data}
+            state = {
+                "position": self.position.as_json(), "data_sha256": self.data, "family": self.settings.family
+            }  # fmt: skip
             self.run.save(self.step, tensors, optimizer, state, self.settings.train.keep)
         self.team.wait()
+
+    def begin(self) -> None:
+        """Begin with the weights of train.init, where there is one; a continued run has its own."""
+        if not self.settings.train.init:
+            return
+        given = self.make_model()
+        load_weights(given, weights(self.read_model(self.settings.train.init)), self.settings.train.init)
+        self._copy_weights(given)
+
+    def _copy_weights(self, given: Transformer) -> None:
+        for target, source in zip(self.model.parameters(), given.parameters(), strict=True):
+            copy_whole(target.data, source.data)
 
     def restore(self, saved: Saved) -> None:
         """Continue from a checkpoint, on the data that it was made with."""
@@ -247,10 +308,14 @@ class Trainer:
                 f"the checkpoint was made with other data (sha256 {made_with[:12]}, now {self.data[:12]}); a run "
                 "goes on with the data it was begun with: give that folder as --data, or start a run of its own"
             )
-        whole_model = Transformer(self.settings.model)
+        family = saved.state.get("family", "reviser")
+        if family != self.settings.family:
+            raise CheckpointError(
+                f"the checkpoint is of family={family}, not {self.settings.family}; a run goes on as what it began as"
+            )
+        whole_model = self.make_model()
         load_weights(whole_model, saved.weights, "the checkpoint")
-        for target, source in zip(self.model.parameters(), whole_model.parameters(), strict=True):
-            copy_whole(target.data, source.data)
+        self._copy_weights(whole_model)
         self._restore_optimizer(saved.optimizer)
         self.step, self.position = int(saved.state["step"]), Position.from_json(saved.state["position"])
 
@@ -276,10 +341,13 @@ class Trainer:
     def finish(self) -> None:
         """Write the model folder of the finished run."""
         model = self._gathered()
+        if not self.bounds:
+            # A run that had come to its end before.
+            self._bound_heldout()
         if self.team.is_first and self.run is not None and self.tokenizer is not None:
-            folder = self.run.folder / "model"
+            folder, trained = self.run.folder / "model", describe(self.settings, self.step, self.data, self.bounds)
             with self.run.writing(folder):
-                save_pretrained(model, folder, self.tokenizer, overwrite=True)
+                self.write_model(model, folder, self.tokenizer, trained)
         self.team.wait()
 
     @contextmanager

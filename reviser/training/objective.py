@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,6 +20,22 @@ MAX_CHUNK = 8192
 """Positions whose logits exist at once."""
 
 
+class Part(Protocol):
+    """What one process computes with in one part of a step."""
+
+    @property
+    def num_labels(self) -> int:
+        """Places that the head scores."""
+        ...
+
+    @property
+    def count(self) -> float:
+        """What the sum of the loss over all parts is divided by."""
+        ...
+
+    def to(self, device: torch.device) -> Part: ...
+
+
 @dataclass(frozen=True)
 class Inputs:
     """A batch as tensors. `chosen` are the flat places that carry labels, filled up with place 0 to a multiple of
@@ -31,6 +48,10 @@ class Inputs:
     labels: Tensor
     valid: Tensor | None
     num_labels: int
+
+    @property
+    def count(self) -> float:
+        return float(self.num_labels)
 
     def to(self, device: torch.device) -> Inputs:
         """On a device, as the model wants them; copies out of pinned memory do not wait for it."""
@@ -98,14 +119,20 @@ def _starts(rows: Packed, context: int) -> np.ndarray:
     return starts
 
 
-class Objective(nn.Module):
+class Learner(nn.Module):
     """A model with its loss as one module, so that DDP and FSDP see all that the loss uses."""
+
+    model: Transformer
 
     def __init__(self, model: Transformer, fuse: bool) -> None:
         super().__init__()
         self.model = model
         self.fuse = fuse
         self.trunk: Callable[..., Tensor] = model.hidden
+
+
+class Objective(Learner):
+    """The loss of actions."""
 
     def forward(self, inputs: Inputs) -> Tensor:
         """The summed nats of all labels."""

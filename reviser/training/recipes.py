@@ -5,6 +5,10 @@
     ar_small    the same, left to right
     paper_100m, paper_300m    every hyper-parameter of the paper's reproducibility section
     ar_100m, ar_300m          the same, left to right
+    paper_small               the paper's order and no window, as large as small, otherwise as small
+    mdlm_small, sedd_small    diffusion models as large as small, on the same examples
+    ours_100m, ours_300m      the paper's size and optimizer; window, mixed runs and gaps of small
+    mdlm_100m, mdlm_300m, sedd_100m, sedd_300m    diffusion models as large as those, on the same examples
 
 >>> paper_100m(Alphabet(50257, 50256)).model.num_layers
 24
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from reviser.actions import Alphabet
 from reviser.config import CanvasConfig, ModelConfig
@@ -32,7 +37,8 @@ def debug(alphabet: Alphabet) -> RunConfig:
             context=128, max_length=128, canvas=CanvasConfig(kind="window", slot_width=24),
         ),
         data=DataConfig(
-            order="runs:jump=0.05,start=end", row=256, workers=1, jobs=JobConfig(prefix=(0, 16), length=(16, 64))
+            order="runs:jump=0.05,start=end", row=256, workers=1,
+            jobs=JobConfig(prefix=(0, 16), length=(16, 64), gap=(1, 31), suffix=(1, 15)),
         ),
         optimizer=OptimizerConfig(lr=5e-3, min_lr=5e-4, warmup=20),
         train=TrainConfig(
@@ -57,7 +63,7 @@ def small(alphabet: Alphabet) -> RunConfig:
         ),
         data=DataConfig(
             order=MIXED_RUNS, row=1024, workers=4,
-            jobs=JobConfig(prefix=(0, 64), length=(16, 192), gap=(1, 64), suffix=(4, 64), infill=0.25),
+            jobs=JobConfig(prefix=(0, 64), length=(16, 192), gap=(1, 63), suffix=(1, 63), infill=0.25),
         ),
         optimizer=OptimizerConfig(name="muon", lr=2e-3, min_lr=2e-5, warmup=200, schedule="linear"),
         train=TrainConfig(
@@ -72,6 +78,48 @@ def ar_small(alphabet: Alphabet) -> RunConfig:
     config = _left_to_right(small(alphabet))
     jobs = replace(config.data.jobs, infill=0.0)
     return replace(config, data=replace(config.data, jobs=jobs), train=replace(config.train, eval_infill=0))
+
+
+def paper_small(alphabet: Alphabet) -> RunConfig:
+    """The paper's method beside `small`: a random walk, blind to the canvas; all else as there, the size too."""
+    config = _blind(small(alphabet))
+    return replace(config, data=replace(config.data, order="random-walk"))
+
+
+def mdlm_small(alphabet: Alphabet) -> RunConfig:
+    """`small` as a masked diffusion model."""
+    return _denoising(small(alphabet), "mdlm")
+
+
+def sedd_small(alphabet: Alphabet) -> RunConfig:
+    """`small` as a score entropy diffusion model."""
+    return _denoising(small(alphabet), "sedd")
+
+
+def _denoising(config: RunConfig, family: Literal["mdlm", "sedd"]) -> RunConfig:
+    """A denoiser instead, which needs no window and no order."""
+    model = config.model
+    # What tells SEDD the noise: 256 waves through 128 units twice, then 6 vectors a layer and 2 at the end.
+    condition = 257 * 128 + 129 * 128 + 129 * (6 * model.num_layers + 2) * model.width if family == "sedd" else 0
+    return replace(_left_to_right(_blind(config, condition)), family=family)
+
+
+def _blind(config: RunConfig, extra: int = 0) -> RunConfig:
+    """No window, `extra` parameters elsewhere, and an MLP that makes both up to within 1%."""
+    units = _window_size(config.model) - extra
+    return replace(config, model=replace(_widen(config.model, units), canvas=CanvasConfig()))
+
+
+def _window_size(model: ModelConfig) -> int:
+    """Parameters of a cursor window: its table and its matrix."""
+    canvas = model.canvas
+    return (model.num_text + 1) * canvas.slot_width + 2 * canvas.window * canvas.slot_width * model.width
+
+
+def _widen(model: ModelConfig, parameters: int) -> ModelConfig:
+    """A model whose MLP has about so many parameters more, or fewer."""
+    units = parameters / (2 * model.width * model.num_layers)
+    return replace(model, ff_width=model.ff_width + 32 * round(units / 32))
 
 
 def _paper(model: ModelConfig, lr: float, min_lr: float, rows: int, accumulate: int) -> RunConfig:
@@ -115,6 +163,44 @@ def ar_300m(alphabet: Alphabet) -> RunConfig:
     return _left_to_right(paper_300m(alphabet))
 
 
+def ours_100m(alphabet: Alphabet) -> RunConfig:
+    """`paper_100m` with what `small` has: cursor window, mixed runs, a loss over valid actions, gaps to fill."""
+    return _ours(paper_100m(alphabet))
+
+
+def ours_300m(alphabet: Alphabet) -> RunConfig:
+    """`paper_300m` with what `small` has."""
+    return _ours(paper_300m(alphabet))
+
+
+def _ours(config: RunConfig) -> RunConfig:
+    """The window's parameters are taken from the MLP, so that the size stays within 1%."""
+    model = replace(config.model, canvas=CanvasConfig(kind="window"))
+    data = replace(config.data, order=MIXED_RUNS, jobs=replace(config.data.jobs, infill=0.25))
+    model = _widen(model, -_window_size(model))
+    return replace(config, model=model, data=data, train=replace(config.train, masked=True))
+
+
+def mdlm_100m(alphabet: Alphabet) -> RunConfig:
+    """`ours_100m` as a masked diffusion model."""
+    return _denoising(ours_100m(alphabet), "mdlm")
+
+
+def mdlm_300m(alphabet: Alphabet) -> RunConfig:
+    """`ours_300m` as a masked diffusion model."""
+    return _denoising(ours_300m(alphabet), "mdlm")
+
+
+def sedd_100m(alphabet: Alphabet) -> RunConfig:
+    """`ours_100m` as a score entropy diffusion model."""
+    return _denoising(ours_100m(alphabet), "sedd")
+
+
+def sedd_300m(alphabet: Alphabet) -> RunConfig:
+    """`ours_300m` as a score entropy diffusion model."""
+    return _denoising(ours_300m(alphabet), "sedd")
+
+
 def _left_to_right(config: RunConfig) -> RunConfig:
     return replace(config, data=replace(config.data, order="left-to-right"))
 
@@ -127,8 +213,12 @@ def _author_model(alphabet: Alphabet, layers: int, width: int, heads: int, conte
 
 
 RECIPES: dict[str, Recipe] = {
-    recipe.__name__: recipe for recipe in (debug, small, ar_small, paper_100m, paper_300m, ar_100m, ar_300m)
-}
+    recipe.__name__: recipe
+    for recipe in (
+        debug, small, ar_small, paper_100m, paper_300m, ar_100m, ar_300m, paper_small, mdlm_small, sedd_small,
+        ours_100m, ours_300m, mdlm_100m, mdlm_300m, sedd_100m, sedd_300m,
+    )
+}  # fmt: skip
 
 
 def find_recipe(name: str) -> Recipe:

@@ -77,6 +77,8 @@ class TrainConfig:
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """How several processes share the work."""
     seed: int = 0
+    init: str = ""
+    """A model folder or hub id whose weights training begins with; nothing draws them at random."""
     log_every: int = 10
     eval_every: int = 500
     eval_examples: int = 256
@@ -112,6 +114,8 @@ class TrainConfig:
 @dataclass(frozen=True)
 class RunConfig:
     model: ModelConfig
+    family: Literal["reviser", "mdlm", "sedd"] = "reviser"
+    """What learns: a model that edits, or a diffusion model of the same blocks, which has no order (data.order)."""
     data: DataConfig = field(default_factory=DataConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
