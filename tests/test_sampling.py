@@ -278,6 +278,17 @@ def test_moves_have_their_own_temperature() -> None:
     assert (counts - expected).abs().max() < 1.01 / num
 
 
+def test_the_jump_bias_counts_for_the_first_move_alone() -> None:
+    logits = make_logits(1, 4, spread=1.0).repeat(2, 1)
+    valid, last = torch.full((2,), EVERYTHING), torch.tensor([3, ALPHABET.move(-2)])
+    chooser = Chooser(Sampling(1.0, 0, jump_bias=1.5), ALPHABET)
+    log_p = chooser.log_probabilities(logits, valid)
+    guarded = chooser._guard(log_p, valid, last, None, None)
+    is_move = torch.tensor([ALPHABET.is_move(a) for a in range(A)])
+    assert torch.equal(guarded[0], torch.where(is_move, log_p[0] + 1.5, log_p[0]))
+    assert torch.equal(guarded[1], log_p[1])
+
+
 @given(states(), st.integers(1, 4))
 def test_repeated_tokens_would_write_an_n_gram_again(state: tuple[Canvas, Rules], size: int) -> None:
     canvas, _ = state
@@ -337,6 +348,7 @@ def test_choosing_is_one_graph() -> None:
         ({"top_p": math.nan}, "top_p=nan must be above 0 and at most 1"),
         ({"min_p": 1.5}, "min_p=1.5 must be between 0 and 1"),
         ({"stop_bias": math.nan}, "stop_bias=nan must be finite"),
+        ({"jump_bias": math.inf}, "jump_bias=inf must be finite"),
         ({"min_tokens": -2}, "min_tokens=-2 must be 0 or more"),
         ({"no_repeat": -3}, "no_repeat=-3 must be 0 or more"),
         ({"move_temperature": 0.0}, "move_temperature=0.0 must be finite and above 0"),

@@ -11,7 +11,7 @@ import sys
 from reviser import __version__
 from reviser.errors import ReviserError
 
-COMMANDS = ("trajectory", "data", "train", "models", "evaluate", "report", "bench")
+COMMANDS = ("trajectory", "data", "train", "models", "write", "evaluate", "report", "bench")
 """Modules beside this one, in the order of the flow; each registers its commands with `add`."""
 
 
@@ -20,8 +20,8 @@ def build_parser() -> argparse.ArgumentParser:
         prog="reviser",
         description="Language models that write by editing: make and look at trajectories, prepare data, train, "
         "generate, evaluate.",
-        epilog="examples:\n  reviser trajectory make 'Hello there.' --order runs | reviser trajectory show -\n"
-        "  reviser bench trajectories",
+        epilog="examples:\n  reviser generate 'The old lighthouse' --live\n"
+        "  reviser trajectory make 'Hello there.' --order runs | reviser trajectory show -",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"reviser {__version__}")

@@ -18,73 +18,23 @@ Shape letters: B rows, A actions, N candidates.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from reviser.actions import MAX_MOVE_EXPONENT, MOVES, NUM_SPECIAL, REPLACE, STOP, Alphabet
 from reviser.canvas import Canvas
-from reviser.errors import ConfigError
+from reviser.decoding.settings import GREEDY, PAPER, Sampling
 from reviser.trajectory.rng import GOLDEN, Random
+
+__all__ = [
+    "Sampling", "PAPER", "GREEDY", "Chooser", "uniform", "uniforms", "seed_tensor", "repeated_tokens", "calm_bits",
+    "TIES",
+]  # fmt: skip
 
 TIES = 14
 """How many scores equal to the k-th may stay beside the k best."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How actions are drawn from the model's distribution; the last five are off unless asked for."""
-
-    temperature: float = 0.9
-    """Divides log-probabilities; 0 takes the most probable action, whatever the truncations say."""
-    top_k: int = 50
-    """Only the k most probable; 0 is all."""
-    top_p: float = 1.0
-    """Only the most probable that together reach this probability, among those that top_k leaves."""
-    min_p: float = 0.0
-    """Only those at least this many times as probable as the most probable."""
-    move_temperature: float | None = None
-    """The temperature of MOVEs; below `temperature` they are fewer and surer. None: the same."""
-    stop_bias: float = 0.0
-    """Added to STOP's log-probability: above 0 for shorter text, below for longer."""
-    min_tokens: int = 0
-    """No STOP until the canvas has grown by so many tokens, unless nothing else is valid."""
-    no_repeat: int = 0
-    """No INSERT that `repeated_tokens` names for n-grams of this size, unless nothing else is valid; 0 is off."""
-    calm: bool = False
-    """A run of MOVEs spells one distance, largest first: it never turns round and is never longer than needed."""
-
-    def __post_init__(self) -> None:
-        self._check("temperature", "finite and 0 or more", self.temperature >= 0)
-        for name in ("top_k", "min_tokens", "no_repeat"):
-            self._check(name, "0 or more", getattr(self, name) >= 0)
-        self._check("top_p", "above 0 and at most 1", 0 < self.top_p <= 1)
-        self._check("min_p", "between 0 and 1", 0 <= self.min_p <= 1)
-        self._check("stop_bias", "finite", True)
-        if self.move_temperature is not None:
-            self._check("move_temperature", "finite and above 0", self.move_temperature > 0)
-            if self.temperature == 0:
-                raise ConfigError(
-                    f"move_temperature={self.move_temperature} means nothing at temperature=0; drop one"
-                )
-
-    def _check(self, name: str, allowed: str, is_allowed: bool) -> None:
-        value = getattr(self, name)
-        if not is_allowed or not math.isfinite(value):
-            raise ConfigError(f"{name}={value} must be {allowed}")
-
-    @property
-    def has_guards(self) -> bool:
-        """Whether anything changes the scores before temperature."""
-        is_shaped = self.move_temperature is not None or self.stop_bias != 0
-        return is_shaped or self.calm or self.min_tokens > 0 or self.no_repeat > 0
-
-
-PAPER = Sampling(temperature=0.9, top_k=50)
-GREEDY = Sampling(temperature=0)
 
 
 def uniform(seed: int, step: int) -> float:
@@ -156,6 +106,8 @@ class Chooser:
         text = torch.full((alphabet.num_text,), calm_bits(-1))
         special = torch.tensor([calm_bits(offset) for offset in range(NUM_SPECIAL)])
         self._calm = torch.cat([text, special]).to(device)
+        is_move = (self._ids >= alphabet.num_text + MOVES) & (self._ids < alphabet.num_text + REPLACE)
+        self._begins = torch.where(is_move, 0.0, 1.0)[:, None]
 
     def choose(
         self,
@@ -169,9 +121,9 @@ class Chooser:
         """[B, A] logits and [B] masks to actions [B], and their log-probabilities [B] among the valid ones.
 
         The log-probability is the model's own, before guards, temperature and truncation. `last` [B] is the action
-        before (any that is no MOVE at the beginning; `calm` needs it), `grown` [B] how many tokens longer the canvas
-        is than its seed (`min_tokens`), `banned` [B, N] the ids of `repeated_tokens`, with `pad` for none
-        (`no_repeat`). `logits` is overwritten.
+        before (any that is no MOVE at the beginning; `calm` and `jump_bias` need it), `grown` [B] how many tokens
+        longer the canvas is than its seed (`min_tokens`), `banned` [B, N] the ids of `repeated_tokens`, with `pad`
+        for none (`no_repeat`). `logits` is overwritten.
         """
         log_p = self.log_probabilities(logits, valid)
         actions = self.draw(log_p, valid, uniforms, last, grown, banned)
@@ -218,9 +170,13 @@ class Chooser:
             scores = torch.where(without.amax(dim=-1, keepdim=True) > -torch.inf, without, scores)
         if sampling.stop_bias:
             scores[:, first + STOP].add_(sampling.stop_bias)
+        moves = scores[:, first + MOVES : first + REPLACE]
+        if sampling.jump_bias:
+            begins = self._begins.index_select(0, _given(last, "last", "jump_bias"))
+            moves.add_(sampling.jump_bias * begins)
         if sampling.move_temperature is not None:
             # All candidates are divided by `temperature` later on.
-            scores[:, first + MOVES : first + REPLACE].mul_(sampling.temperature / sampling.move_temperature)
+            moves.mul_(sampling.temperature / sampling.move_temperature)
         return scores
 
     def _guard_bits(self, valid: Tensor, last: Tensor | None, grown: Tensor | None) -> Tensor:

@@ -16,11 +16,12 @@ from typing import Literal
 
 from reviser.canvas import Rules
 from reviser.decoding.engine import Engine, Event, Request
-from reviser.decoding.lean import LeanStep
+from reviser.decoding.lean import LeanStep, can_be_lean
 from reviser.decoding.reference import Written
 from reviser.decoding.sampling import PAPER, Sampling
 from reviser.errors import ConfigError
 from reviser.model.checkpoint import check_tokenizer, from_pretrained, tokenizer_of
+from reviser.model.folder import SHIPPED, find, read_config
 from reviser.model.transformer import Transformer
 from reviser.tokenizer import Tokenizer
 from reviser.trajectory.record import Seed, Trajectory
@@ -47,6 +48,17 @@ class Text:
         return len(self.written.actions)
 
     @property
+    def num_tokens(self) -> int:
+        """Of `new`."""
+        rules = self.seed.rules
+        return len(self.written.canvas.tokens) - rules.prefix - rules.suffix
+
+    @property
+    def score(self) -> float:
+        """What best_of compares: the mean log-probability of an action, or longer texts would always lose."""
+        return self.log_probability / max(self.num_actions, 1)
+
+    @property
     def trajectory(self) -> Trajectory:
         """As a trajectory that replays; STOP is added where the budget ended it."""
         stop = () if self.has_stopped else (self.seed.rules.alphabet.stop,)
@@ -58,7 +70,8 @@ class Writer:
     """A model and its tokenizer, ready for jobs.
 
     `weights="int8"` rounds the model's matrices to bytes, once and as they are now: on a CPU several times as quick,
-    and not quite the same model (see lean.py). "auto" decodes with the weights themselves.
+    and not quite the same model (see lean.py). "auto" decodes with the weights themselves; an int8 folder's are such
+    bytes already, so on a CPU `from_pretrained` then decodes with them.
     """
 
     def __init__(
@@ -77,13 +90,17 @@ class Writer:
     @classmethod
     def from_pretrained(
         cls,
-        spec: str | os.PathLike[str],
+        spec: str | os.PathLike[str] = SHIPPED,
         device: str = "cpu",
         num_rows: int = 16,
         weights: Literal["auto", "int8"] = "auto",
     ) -> Writer:
-        """The model folder at a path, or the hub's model of that name."""
-        return cls(from_pretrained(spec, device=device), tokenizer_of(spec), num_rows, weights)
+        """The model folder at a path, or the hub's model of that name; without one the shipped model."""
+        folder = find(spec)
+        model = from_pretrained(folder, device=device)
+        if weights == "auto" and read_config(folder).weights == "int8" and can_be_lean(model):
+            weights = "int8"
+        return cls(model, tokenizer_of(folder), num_rows, weights)
 
     def generate(
         self,
@@ -99,7 +116,7 @@ class Writer:
         """`n` continuations of each prompt, in the order of the prompts."""
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         seeds = [self.continuation(text, max_tokens) for text in texts]
-        return self._write(seeds, n, best_of, max_actions, seed, sampling)
+        return self.write_seeds(seeds, n, best_of, max_actions, seed, sampling)
 
     def infill(
         self,
@@ -114,7 +131,7 @@ class Writer:
         sampling: Sampling = PAPER,
     ) -> list[Text]:
         """`n` ways to fill the gap between two texts."""
-        return self._write([self.gap(prefix, suffix, max_tokens)], n, best_of, max_actions, seed, sampling)
+        return self.write_seeds([self.gap(prefix, suffix, max_tokens)], n, best_of, max_actions, seed, sampling)
 
     def edit(
         self,
@@ -123,20 +140,35 @@ class Writer:
         n: int = 1,
         best_of: int = 1,
         max_actions: int = 256,
+        max_tokens: int | None = None,
         seed: int = 0,
         sampling: Sampling = PAPER,
     ) -> list[Text]:
         """`n` revisions of a text; what the model may do to it are its operators."""
-        tokens = self.tokenizer.encode(text)
-        return self._write([Seed.edit(tokens, self._rules(len(tokens)))], n, best_of, max_actions, seed, sampling)
+        return self.write_seeds([self.revision(text, max_tokens)], n, best_of, max_actions, seed, sampling)
 
     def stream(
-        self, start: Seed | str, *, max_actions: int = 256, seed: int = 0, sampling: Sampling = PAPER
+        self,
+        start: Seed | str,
+        *,
+        max_actions: int = 256,
+        seed: int = 0,
+        sampling: Sampling = PAPER,
+        number: int = 0,
     ) -> Iterator[Event]:
-        """Every action as it is chosen; `start` is a prompt or any seed. As the first text of `generate`."""
+        """Every action as it is chosen; `start` is a prompt or any seed.
+
+        As the first text that the three jobs give with `best_of=1`, or as the one of another `number`.
+        """
         begun = self.continuation(start) if isinstance(start, str) else start
         engine = Engine(self.model, sampling, 1, self._steps)
-        return engine.events(Request(begun, max_actions, Random.of(seed, 0, 0).state))
+        return engine.events(Request(begun, max_actions, Random.of(seed, 0, number).state))
+
+    def collect(self, start: Seed, events: Sequence[Event]) -> Text:
+        """What a stream from that seed has come to, at its end or before."""
+        canvas = events[-1].canvas if events else start.canvas
+        actions, scores = (event.action for event in events), (event.log_probability for event in events)
+        return self._read(start, Written(tuple(actions), tuple(scores), canvas, canvas.is_stopped))
 
     def continuation(self, prompt: str, max_tokens: int | None = None) -> Seed:
         """The seed that continues a prompt."""
@@ -147,6 +179,32 @@ class Writer:
         """The seed that fills the gap between two texts; without a suffix it is a continuation."""
         before, after = self.tokenizer.encode(prefix), self.tokenizer.encode(suffix)
         return Seed.infill(before, after, self._rules(len(before) + len(after), max_tokens))
+
+    def revision(self, text: str, max_tokens: int | None = None) -> Seed:
+        """The seed that revises a text; the canvas may grow by `max_tokens`."""
+        tokens = self.tokenizer.encode(text)
+        return Seed.edit(tokens, self._rules(len(tokens), max_tokens))
+
+    def write_seeds(
+        self,
+        seeds: Sequence[Seed],
+        n: int = 1,
+        best_of: int = 1,
+        max_actions: int = 256,
+        seed: int = 0,
+        sampling: Sampling = PAPER,
+    ) -> list[Text]:
+        """`n` texts from each seed, in the order of the seeds."""
+        if n < 1 or best_of < 1:
+            raise ConfigError(f"n={n} and best_of={best_of} must be at least 1")
+        requests = [
+            Request(each, max_actions, Random.of(seed, place, number).state)
+            for place, each in enumerate(seeds)
+            for number in range(n * best_of)
+        ]
+        texts = self.write(requests, sampling)
+        groups = [texts[start : start + best_of] for start in range(0, len(texts), best_of)]
+        return [max(group, key=lambda text: text.score) for group in groups]
 
     def write(self, requests: Sequence[Request], sampling: Sampling = PAPER) -> list[Text]:
         """What requests grow into, for callers that make seeds and random numbers themselves."""
@@ -161,20 +219,6 @@ class Writer:
         longest = config.max_length if max_tokens is None else min(given + max_tokens, config.max_length)
         return Rules(config.alphabet, frozenset(config.operators), max_length=longest)
 
-    def _write(
-        self, seeds: Sequence[Seed], n: int, best_of: int, max_actions: int, seed: int, sampling: Sampling
-    ) -> list[Text]:
-        if n < 1 or best_of < 1:
-            raise ConfigError(f"n={n} and best_of={best_of} must be at least 1")
-        requests = [
-            Request(each, max_actions, Random.of(seed, place, number).state)
-            for place, each in enumerate(seeds)
-            for number in range(n * best_of)
-        ]
-        texts = self.write(requests, sampling)
-        groups = [texts[start : start + best_of] for start in range(0, len(texts), best_of)]
-        return [max(group, key=_score) for group in groups]
-
     def _read(self, seed: Seed, written: Written) -> Text:
         tokens, rules = written.canvas.tokens, seed.rules
         new = tokens[rules.prefix : len(tokens) - rules.suffix]
@@ -186,8 +230,3 @@ class Writer:
             seed,
             written,
         )
-
-
-def _score(text: Text) -> float:
-    """What best_of compares: the mean log-probability of an action, or longer texts would always lose."""
-    return text.log_probability / max(text.num_actions, 1)

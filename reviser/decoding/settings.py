@@ -1,0 +1,70 @@
+"""How actions are drawn, as settings: torch is not needed to know what there is to set.
+
+>>> PAPER.temperature, GREEDY.temperature, Sampling(top_p=0.9).top_k
+(0.9, 0, 50)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from reviser.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How actions are drawn from the model's distribution; the last six are off unless asked for."""
+
+    temperature: float = 0.9
+    """Divides log-probabilities; 0 takes the most probable action, whatever the truncations say."""
+    top_k: int = 50
+    """Only the k most probable; 0 is all."""
+    top_p: float = 1.0
+    """Only the most probable that together reach this probability, among those that top_k leaves."""
+    min_p: float = 0.0
+    """Only those at least this many times as probable as the most probable."""
+    move_temperature: float | None = None
+    """The temperature of MOVEs; below `temperature` they are fewer and surer. None: the same."""
+    jump_bias: float = 0.0
+    """Added to the log-probability of a MOVE that follows no other: above 0 for more revision, below for less."""
+    stop_bias: float = 0.0
+    """Added to STOP's log-probability: above 0 for shorter text, below for longer."""
+    min_tokens: int = 0
+    """No STOP until the canvas has grown by so many tokens, unless nothing else is valid."""
+    no_repeat: int = 0
+    """No INSERT that `repeated_tokens` names for n-grams of this size, unless nothing else is valid; 0 is off."""
+    calm: bool = False
+    """A run of MOVEs spells one distance, largest first: it never turns round and is never longer than needed."""
+
+    def __post_init__(self) -> None:
+        self._check("temperature", "finite and 0 or more", self.temperature >= 0)
+        for name in ("top_k", "min_tokens", "no_repeat"):
+            self._check(name, "0 or more", getattr(self, name) >= 0)
+        self._check("top_p", "above 0 and at most 1", 0 < self.top_p <= 1)
+        self._check("min_p", "between 0 and 1", 0 <= self.min_p <= 1)
+        for name in ("stop_bias", "jump_bias"):
+            self._check(name, "finite", True)
+        if self.move_temperature is not None:
+            self._check("move_temperature", "finite and above 0", self.move_temperature > 0)
+            if self.temperature == 0:
+                raise ConfigError(
+                    f"move_temperature={self.move_temperature} means nothing at temperature=0; drop one"
+                )
+
+    def _check(self, name: str, allowed: str, is_allowed: bool) -> None:
+        value = getattr(self, name)
+        if not is_allowed or not math.isfinite(value):
+            raise ConfigError(f"{name}={value} must be {allowed}")
+
+    @property
+    def has_guards(self) -> bool:
+        """Whether anything changes the scores before temperature."""
+        is_shaped = self.move_temperature is not None or self.stop_bias != 0 or self.jump_bias != 0
+        return is_shaped or self.calm or self.min_tokens > 0 or self.no_repeat > 0
+
+
+PAPER = Sampling(temperature=0.9, top_k=50)
+GREEDY = Sampling(temperature=0)
+NAMED = {"paper": PAPER, "greedy": GREEDY}
+"""What can be asked for by name."""

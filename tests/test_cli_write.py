@@ -1,0 +1,398 @@
+"""generate, infill and edit as a user runs them, on a tiny model folder."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from screen import COLOUR, Screen
+from tiny import random_model
+
+from reviser.actions import OPERATORS
+from reviser.cli import build_parser, main
+from reviser.cli.write import split_gap
+from reviser.config import CanvasConfig, ModelConfig
+from reviser.decoding.sampling import GREEDY, PAPER, Sampling
+from reviser.decoding.writer import Writer
+from reviser.errors import ConfigError
+from reviser.model import folder as folders
+from reviser.model.checkpoint import save_pretrained
+from reviser.tokenizer import load
+from reviser.viewer.live import printable
+
+GAPLESS = st.text(st.characters(exclude_characters="_"))
+PROMPT, GAP = "The old", "The old ___ still."
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    config = ModelConfig(
+        num_text=257, pad=256, num_layers=1, width=32, num_heads=2, ff_width=32, context=120, max_length=64,
+        operators=OPERATORS, canvas=CanvasConfig(kind="window", slot_width=8),
+    )  # fmt: skip
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    save_pretrained(random_model(config, seed=1), path, load("bytes"))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def writer(model: str) -> Writer:
+    return Writer.from_pretrained(model)
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[str, str]:
+    """What a command prints on standard output and standard error."""
+    capsys.readouterr()
+    assert main(list(map(str, words))) == 0
+    out, err = capsys.readouterr()
+    return out, err
+
+
+def document(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
+    out, err = run(capsys, *words, "--json")
+    assert err == ""
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def fail(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """The one line that a refused command prints."""
+    capsys.readouterr()
+    assert main(list(map(str, words))) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    return err.removeprefix("error: ").rstrip("\n")
+
+
+COMMANDS: list[tuple[str, str]] = [("generate", PROMPT), ("infill", GAP), ("edit", PROMPT)]
+
+
+@pytest.mark.parametrize(("command", "text"), COMMANDS)
+def test_text_and_document_are_what_the_writer_gives(
+    command: str, text: str, model: str, writer: Writer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {"n": 3, "seed": 7, "max_actions": 40, "max_tokens": 30, "sampling": replace(PAPER, top_p=0.9)}
+    wanted = {
+        "generate": lambda: writer.generate(PROMPT, **asked),
+        "infill": lambda: writer.infill("The old", " still.", **asked),
+        "edit": lambda: writer.edit(PROMPT, **asked),
+    }[command]()
+    flags = ["--n", 3, "--seed", 7, "--max-actions", 40, "--max-tokens", 30, "--top-p", 0.9, "--model", model]
+    out, err = run(capsys, command, text, *flags)
+    assert out == "\n---\n".join(each.text for each in wanted) + "\n"
+    lines = err.splitlines()
+    assert len(lines) == 4
+    for line, each in zip(lines, wanted, strict=False):
+        assert line.startswith(f"{each.num_actions} actions for {each.num_tokens} tokens, log-probability ")
+        assert line.endswith("stopped by itself" if each.has_stopped else "not finished")
+    assert lines[-1].startswith("3 texts, ")
+    found = document(capsys, command, text, *flags)
+    assert (found["command"], found["given"], found["model"], found["seed"]) == (command, text, model, 7)
+    assert found["sampling"]["top_p"] == 0.9
+    for each, entry in zip(wanted, found["texts"], strict=True):
+        assert (entry["text"], entry["new"]) == (each.text, each.new)
+        assert entry["log_probability"] == each.log_probability
+        assert (entry["has_stopped"], entry["num_actions"]) == (each.has_stopped, each.num_actions)
+        assert len(entry["actions"]) == len(entry["trajectory"]["log_probabilities"]) == each.num_actions
+        assert tuple(entry["trajectory"]["actions"]) == each.trajectory.actions
+
+
+def test_what_stands_around_the_gap_stays(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for entry in document(capsys, "infill", GAP, "--n", 4, "--model", model)["texts"]:
+        assert entry["text"] == f"The old{entry['new']} still."
+
+
+def test_best_of_is_the_writers_and_the_page_has_the_same_text(
+    model: str, writer: Writer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["generate", PROMPT, "--n", 2, "--best-of", 3, "--seed", 5, "--max-actions", 30, "--model", model]
+    wanted = writer.generate(PROMPT, n=2, best_of=3, seed=5, max_actions=30)
+    plain = document(capsys, *asked)
+    assert [entry["text"] for entry in plain["texts"]] == [each.text for each in wanted]
+    page = tmp_path / "pages" / "page.html"
+    assert document(capsys, *asked, "--html", page) == plain
+    assert "reviser generate: The old" in page.read_text("utf-8")
+    assert all(
+        str(entry["trajectory"]["actions"])[:-1].replace(" ", "") in page.read_text() for entry in plain["texts"]
+    )
+    assert "actions/s" not in run(capsys, *asked)[1]
+
+
+def test_the_trajectory_file_replays_and_shows(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "written.jsonl"
+    asked = ["infill", GAP, "--n", 2, "--max-actions", 9, "--model", model, "--out", path]
+    found = document(capsys, *asked)
+    assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == [
+        entry["trajectory"] for entry in found["texts"]
+    ]
+    assert run(capsys, "trajectory", "check", path)[0] == "2 trajectories replay\n"
+    assert "The old| still." in run(capsys, "trajectory", "show", path, "--index", 0)[0]
+
+
+def test_a_record_names_the_default_tokenizer_where_it_is_the_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = load("default")
+    config = ModelConfig(
+        num_text=tokenizer.num_text, pad=tokenizer.pad, num_layers=1, width=16, num_heads=2, ff_width=16, context=40
+    )
+    save_pretrained(random_model(config), tmp_path / "default", tokenizer)
+    found = document(capsys, "generate", "--max-actions", 4, "--model", tmp_path / "default")
+    assert found["texts"][0]["trajectory"]["tokenizer"] == {"name": "default", "sha256": tokenizer.sha256}
+    assert found["given"] == ""
+
+
+def test_seeds_decide(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    one, same, other = (
+        run(capsys, "generate", PROMPT, "--model", model, "--n", 2, "--seed", seed)[0] for seed in (1, 1, 2)
+    )
+    assert one == same != other
+
+
+def test_every_sampling_field_is_an_option_and_arrives(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    values = {
+        "temperature": 0.7, "top_k": 9, "top_p": 0.8, "min_p": 0.1, "move_temperature": 0.5, "stop_bias": -0.5,
+        "jump_bias": 0.25, "min_tokens": 3, "no_repeat": 4, "calm": True,
+    }  # fmt: skip
+    assert set(values) == {each.name for each in fields(Sampling)}
+    base = ["generate", PROMPT, "--model", model, "--max-actions", 3]
+    for name, value in values.items():
+        option = [f"--{name.replace('_', '-')}", *([] if value is True else [value])]
+        assert document(capsys, *base, *option)["sampling"][name] == value
+    for flags, wanted in (([], PAPER), (["--greedy"], GREEDY), (["--sampling", "greedy"], GREEDY)):
+        assert Sampling(**document(capsys, *base, *flags)["sampling"]) == wanted
+
+
+def test_the_help_says_what_the_fields_say() -> None:
+    capture = io.StringIO()
+    commands = next(a for a in build_parser()._actions if isinstance(a.choices, dict))
+    assert isinstance(commands.choices, dict)
+    commands.choices["generate"].print_help(capture)
+    words = " ".join(capture.getvalue().split())
+    assert "only the k most probable; 0 is all (default 50)" in words
+    assert "--calm a run of MOVEs spells one distance" in words
+
+
+@given(
+    st.text(st.characters(exclude_characters="_")), st.text(st.characters(exclude_characters="_")), st.integers(3, 9)
+)
+def test_a_gap_splits_a_text_and_takes_one_space(before: str, after: str, size: int) -> None:
+    prefix, suffix = split_gap(f"{before}{'_' * size}{after}")
+    assert (before, after) in ((prefix, suffix), (f"{prefix} ", suffix))
+    assert split_gap(f"{before} ___{after}") == (before, after)
+
+
+@pytest.mark.parametrize(("text", "found"), [("nothing", "no gap"), ("a __ b", "no gap"), ("___ b ___", "2 gaps")])
+def test_one_gap_is_wanted(text: str, found: str) -> None:
+    with pytest.raises(ConfigError, match=f"^the text has {found}; write ___ once, where the gap is$"):
+        split_gap(text)
+
+
+def test_standard_input_is_a_text(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{GAP}\n"))
+    assert document(capsys, "infill", "-", "--model", model) == document(capsys, "infill", GAP, "--model", model)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9"), "utf-8"))
+    assert fail(capsys, "generate", "-", "--model", model) == "standard input is not UTF-8 text"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["infill", "no gap here"], "the text has no gap; write ___ once, where the gap is"),
+        (["infill", ""], "the text has no gap; write ___ once, where the gap is"),
+        (["infill", "___ and ___"], "the text has 2 gaps; write ___ once, where the gap is"),
+        (["generate", "x" * 63, "--max-tokens", "0"], "max_tokens=0 must be at least 1"),
+        (["generate", "x" * 65], "a prompt of 65 tokens does not fit a canvas of 64; shorten it"),
+        (["generate", "x" * 130], "a prompt of 130 tokens leaves no room in a context of 120 positions; shorten it"),
+        (["generate", "x", "--max-actions", "0"], "max_actions=0 must be at least 1"),
+        (["generate", "x", "--n", "0"], "--n 0 must be at least 1"),
+        (["generate", "x", "--best-of", "0"], "--best-of 0 must be at least 1"),
+        (["generate", "x", "--pace", "-1"], "--pace -1.0 must be 0 or more"),
+        (["generate", "x", "--temperature", "-1"], "temperature=-1.0 must be finite and 0 or more"),
+        (["generate", "x", "--temperature", "hot"], "temperature is 'hot'; it must be a number"),
+        (["generate", "x", "--top-p", "0"], "top_p=0.0 must be above 0 and at most 1"),
+        (["generate", "x", "--greedy", "--move-temperature", "1"], "means nothing at temperature=0; drop one"),
+        (["generate", "x", "--live", "--json"], "--live shows every text as it is written, --json only what comes"),
+        (["generate", "x", "--live", "--best-of", "2"], "--best-of only what comes of it; drop one"),
+        (["generate", "x", "--device", "abacus"], "--device abacus is not usable here; write cpu, or cuda where"),
+        (["generate", "x", "--device", "cuda:99"], "--device cuda:99 is not usable here; write cpu, or cuda where"),
+        (["generate", "\ud800"], "is a lone surrogate"),
+    ],
+)
+def test_bad_usage_is_one_line(words: list[str], text: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert text in fail(capsys, *words, "--model", model)
+
+
+def test_a_model_that_is_not_there_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fail(capsys, "generate", "x", "--model", tmp_path / "none").startswith("no model folder ")
+    monkeypatch.setattr(folders, "SHIPPED", tmp_path / "reviser-small")
+    wanted = "no model is shipped with this copy of reviser; give a model folder (--model FOLDER)"
+    assert fail(capsys, "generate", "x") == wanted
+
+
+def test_a_file_that_cannot_be_written_is_one_line(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").write_text("")
+    for flag in ("--out", "--html"):
+        assert (
+            main(["generate", "x", "--model", model, "--max-actions", "2", flag, str(tmp_path / "taken" / "x")]) == 2
+        )
+        assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: cannot write {tmp_path}/taken/x: ")
+
+
+def test_the_shipped_model_is_the_default_and_decodes_in_int8(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = document(capsys, "generate", PROMPT, "--model", model, "--weights", "int8")
+    exact = document(capsys, "generate", PROMPT, "--model", model)
+    monkeypatch.setattr(folders, "SHIPPED", Path(model))
+    shipped = document(capsys, "generate", PROMPT)
+    assert shipped["model"] == "tiny"
+    assert shipped["texts"][0]["log_probability"] == given["texts"][0]["log_probability"]
+    assert exact["texts"][0]["log_probability"] != given["texts"][0]["log_probability"]
+    auto = document(capsys, "generate", PROMPT, "--weights", "auto")
+    assert auto["texts"][0]["log_probability"] == exact["texts"][0]["log_probability"]
+
+
+def test_live_without_a_terminal_is_the_text_alone(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["generate", PROMPT, "--model", model, "--seed", 3]
+    assert run(capsys, *asked, "--live")[0] == run(capsys, *asked)[0]
+
+
+class Terminal:
+    """Standard output as a terminal of a size, and all that was written to it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        self._master, slave = pty.openpty()
+        self.stream = os.fdopen(slave, "w", encoding="utf-8")
+        self._parts: list[bytes] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        monkeypatch.setattr("sys.stdout", self.stream)
+        for name, value in (("COLUMNS", width), ("LINES", height), ("TERM", "xterm-256color")):
+            monkeypatch.setenv(name, str(value))
+
+    def _read(self) -> None:
+        try:
+            while part := os.read(self._master, 65536):
+                self._parts.append(part)
+        except OSError:
+            pass  # how Linux says that the other side is closed
+
+    def close(self) -> str:
+        self.stream.close()
+        self._reader.join()
+        os.close(self._master)
+        return b"".join(self._parts).decode()
+
+    def screen(self, written: str) -> Screen:
+        return Screen(self.width, self.height).feed(written)
+
+
+def flat(text: str) -> str:
+    """Without what wrapping changes."""
+    return "".join(text.split())
+
+
+@pytest.mark.parametrize("no_colour", ["", "1"])
+@pytest.mark.parametrize(("command", "text"), COMMANDS)
+def test_live_draws_and_leaves_the_text_that_generate_gives(
+    command: str, text: str, no_colour: str, model: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    asked = [command, text, "--model", model, "--seed", 11, "--n", 2, "--max-actions", 60]
+    wanted = [entry["text"] for entry in document(capsys, *asked)["texts"]]
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    monkeypatch.setattr("reviser.viewer.live.FRAMES_PER_S", 1e9)
+    terminal = Terminal(monkeypatch, width=40, height=8)
+    assert main([*map(str, asked), "--live", "--pace", "0"]) == 0
+    written = terminal.close()
+    screen = terminal.screen(written)
+    assert flat(screen.text) == flat("---".join(map(printable, wanted)))
+    assert screen.has_cursor
+    assert screen.widest <= 40
+    assert written.count("actions/s") > 20
+    assert bool(COLOUR.search(written)) == (not no_colour)
+
+
+def test_a_terminal_gets_no_control_characters_and_the_prompt_is_dim(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    asked = ["generate", "a\x1b[2Jb", "--model", model, "--seed", "2"]
+    [entry] = document(capsys, *asked)["texts"]
+    terminal = Terminal(monkeypatch, width=400, height=24)
+    assert main(asked) == 0
+    written = terminal.close()
+    assert written.startswith("\x1b[2ma␛[2Jb\x1b[0m")
+    assert flat(terminal.screen(written).text) == flat(printable(entry["text"]))
+
+
+def start_in_terminal(words: list[str], width: int, height: int) -> tuple[subprocess.Popen[bytes], int]:
+    """A process whose terminal has a size, and the side that a person would sit at."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+    # A session with this terminal, or Ctrl-C would reach nobody.
+    code = "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); " \
+           "from reviser.cli import main; sys.exit(main(sys.argv[1:]))"  # fmt: skip
+    names = ("COLUMNS", "LINES", "NO_COLOR")
+    environment = {name: value for name, value in os.environ.items() if name not in names} | {"TERM": "xterm"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        stdin=slave, stdout=slave, stderr=slave, start_new_session=True, env=environment,
+    )  # fmt: skip
+    os.close(slave)
+    return process, master
+
+
+def test_ctrl_c_leaves_what_was_written_and_a_clean_terminal(model: str) -> None:
+    words = ["generate", PROMPT, "--model", model, "--live", "--min-tokens", "60", "--pace", "20"]
+    process, master = start_in_terminal(words, width=50, height=12)
+    written, is_asked = b"", False
+    try:
+        while part := os.read(master, 65536):
+            written += part
+            if not is_asked and written.count(b"actions/s") >= 4:
+                os.write(master, b"\x03")
+                is_asked = True
+    except OSError:
+        pass  # how Linux says that the other side is closed
+    os.close(master)
+    assert process.wait() == 130
+    screen = Screen(50, 12).feed(written.decode().replace("^C", ""))
+    *text, status, stopped = screen.text.split("\n")
+    assert text[0].startswith(PROMPT)
+    assert "actions for " in " ".join([*text, status])
+    assert (stopped, screen.has_cursor) == ("stopped", True)
+
+
+def test_writing_does_not_load_torchs_compiler(model: str) -> None:
+    code = (
+        "import sys; from reviser.cli import main; main(sys.argv[1:]); "
+        "sys.exit(any(name in sys.modules for name in ('torch._dynamo', 'sympy', 'rich', 'transformers')))"
+    )
+    words = ["generate", PROMPT, "--model", model, "--max-actions", "5"]
+    process = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
