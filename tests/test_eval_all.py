@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from reviser.canvas import Rules
-from reviser.cli import build_parser
-from reviser.cli.eval_all import plan
+from reviser.cli import build_parser, main
+from reviser.cli.eval_all import MIN_TEXTS, Step, age, is_done, plan
+from reviser.cli.reference import _leaves
 from reviser.errors import ConfigError
+from reviser.evaluation import mauve
+from reviser.evaluation.records import make_result, run_as, spell, write_result
 from reviser.evaluation.trajectories import insertion_times, null_trajectories
 from reviser.tokenizer import load
 from reviser.trajectory.names import parse_order
@@ -39,6 +45,8 @@ def test_every_planned_command_is_one_that_the_command_line_takes() -> None:
 def test_one_system_has_no_arena_and_few_texts_no_mauve() -> None:
     assert "arena" not in suites(asked("--system", "ours=a"))
     assert "mauve" not in suites(asked("--system", "ours=a", "--quick"))
+    assert "mauve" not in suites(asked("--system", "ours=a", "--n", "99"))
+    assert "mauve" in suites(asked("--system", "ours=a", "--n", "100"))
     assert suites(asked("--system", "x=hf:c", "--quick")) == ["continuation", "evalppl", "infill", "gaps", "flops"]
 
 
@@ -46,6 +54,57 @@ def test_one_system_has_no_arena_and_few_texts_no_mauve() -> None:
 def test_what_cannot_be_planned_is_said(words: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError):
         plan(asked("--system", "ours=a", *words), Path("out"))
+
+
+def test_systems_whose_orders_are_known_are_measured_together() -> None:
+    args = asked("--system", "a=x", "--system", "b=y", "--order", "a=random-walk", "--order", "b=runs")
+    [words] = [step.words for step in plan(args, Path("out")) if step.words[1] == "likelihood"]
+    assert words[2:10] == ("--system", "a=x", "--order", "random-walk", "--system", "b=y", "--order", "runs")
+    [words] = [step.words for step in plan(args, Path("out")) if step.words[1] == "trajectories"]
+    assert words[3:7] == ("--order", "a=random-walk", "--order", "b=runs")
+
+
+def test_mauves_least_number_is_the_suites() -> None:
+    assert MIN_TEXTS == mauve.MIN_TEXTS
+
+
+def test_a_step_is_done_by_its_own_command_on_what_is_there_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts, out = tmp_path / "g.jsonl", tmp_path / "evalppl.json"
+    step = Step(("eval", "evalppl", str(texts), "--out", str(out)), (texts, tmp_path / "absent"), out)
+    assert not is_done(step)
+    texts.write_text("")
+    with run_as(step.words):
+        write_result(make_result("evalppl", [], {}), out)
+    os.utime(texts, (1e9, 1e9))
+    assert is_done(step)
+    assert capsys.readouterr().err == ""
+    os.utime(texts, (4e9, 4e9))
+    assert not is_done(step)
+    assert "evalppl.json, older than its input" in capsys.readouterr().err
+    os.utime(texts, (1e9, 1e9))
+    assert not is_done(replace(step, words=(*step.words, "--n", "3")))
+    assert f"left by {spell(step.words)}" in capsys.readouterr().err
+    out.write_text("[]")
+    assert not is_done(step)
+    out.unlink()
+    assert not is_done(step)
+
+
+def test_a_folder_is_as_new_as_its_newest_file(tmp_path: Path) -> None:
+    assert age(tmp_path / "absent") == 0
+    (tmp_path / "weights").write_text("")
+    os.utime(tmp_path / "weights", (4e9, 4e9))
+    assert age(tmp_path) == 4e9
+
+
+def test_where_nothing_is_written_the_rest_is_not_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts, folder = tmp_path / "t.jsonl", tmp_path / "out"
+    texts.write_text('{"text": "too short"}\n')
+    words = ["eval", "all", str(texts), "--system", "ours=none", "--folder", str(folder), "--ruler", "bytes"]
+    assert main([*words, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {"folder": str(folder), "results": [], "failed": ["continuation"]}
 
 
 @pytest.mark.parametrize("name", ["bytes", "default"])
@@ -65,3 +124,32 @@ def test_insertion_times_by_hand() -> None:
     trajectory = Trajectory(Seed.continuation((), Rules(alphabet)), actions, (True,) * 6)
     assert trajectory.final.tokens == (97, 98, 99)
     assert insertion_times(trajectory) == [0.5, 0.0, 1.0]
+
+
+def test_insertion_times_follow_deletions_and_replacements() -> None:
+    alphabet = load("bytes").alphabet
+    # a b c, b deleted, c replaced by d.
+    actions = (97, 98, alphabet.delete, 99, alphabet.replace, 100, alphabet.stop)
+    rules = Rules(alphabet, frozenset({"delete", "replace"}))
+    trajectory = Trajectory(Seed.continuation((), rules), actions, (True,) * 7)
+    assert trajectory.final.tokens == (97, 100)
+    assert insertion_times(trajectory) == [0.0, 1.0]
+
+
+SUITES = {
+    words[2]: parser for words, parser in _leaves(build_parser(), ("reviser",)) if words[1] in ("eval", "bench")
+}
+
+
+@pytest.mark.parametrize("option", ["--out", "--json", "--device", "--dtype", "--generations", "--remote-code"])
+def test_an_option_of_several_suites_says_the_same_everywhere(option: str) -> None:
+    found = {name: parser._option_string_actions.get(option) for name, parser in SUITES.items()}
+    texts = {(each.help, each.default, each.metavar) for name, each in found.items() if each and name != "decode"}
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_every_suite_prints_one_document_and_writes_it_where_the_user_says(name: str) -> None:
+    options = SUITES[name]._option_string_actions
+    assert "--json" in options
+    assert "--out" in options or "--folder" in options

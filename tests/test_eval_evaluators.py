@@ -102,7 +102,9 @@ def test_what_is_no_evaluator_is_one_line(tmp_path: Path) -> None:
         ConfigError, match=r"notes.txt is a file but no .gguf; give a folder, a hub id or a GGUF file"
     ):
         load(str(text))
-    with pytest.raises(ConfigError, match=r"no evaluator 'no/such/folder': .* short names are smollm2, gemma3-270m"):
+    with pytest.raises(
+        ConfigError, match=r"no evaluator 'no/such/folder': .* or one of smollm2, gemma3-270m, minilm"
+    ):
         load("no/such/folder")
     with pytest.raises(CheckpointError, match=r"holds no weights \(\*.safetensors or \*.bin\)"):
         load(str(tmp_path))

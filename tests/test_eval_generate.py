@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
+import shutil
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +20,9 @@ from reviser.cli import main
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.errors import ConfigError, DataError, ReviserError
 from reviser.evaluation.prompts import Lengths, continuation_prompts, infill_prompts
-from reviser.evaluation.records import Generation, GenerationFile, Measure, Prompt, read_generations
+from reviser.evaluation.records import Generation, GenerationFile, Measure, Prompt, read_generations, write_result
 from reviser.evaluation.systems import Budget, CausalSystem, open_system
-from reviser.model.checkpoint import save_pretrained
+from reviser.model.checkpoint import read_config, save_pretrained
 from reviser.model.transformer import Transformer
 from reviser.tokenizer import load
 
@@ -115,6 +119,7 @@ def test_a_gap_keeps_what_stands_around_it_and_its_budget_does_not_tell_its_leng
     [one] = open_system(f"ours={model}", budget=Budget(30)).generate([prompt], 1)
     assert one.whole == f"Before{one.text} behind it."
     assert one.num_tokens <= 30
+    assert 0 <= one.num_actions <= 53
     budget = Budget(30)
     lengths = {budget.tokens(Prompt("p", "Before", text, " behind"), len) for text in ("", "x", "long" * 20)}
     assert lengths == {30}
@@ -138,6 +143,117 @@ def test_it_writes_what_is_missing_and_nothing_twice(
     assert row["system"] == "ours"
 
 
+def test_the_room_is_the_same_for_all_references_and_counted_by_the_ruler() -> None:
+    """145 tokens of the ruler, whatever the reference; for its own tokenizer exactly so many."""
+    gpt = load("default")
+    budget = Budget(145, lambda text: len(gpt.encode(text)))
+    prompts = [Prompt("p", "The old lighthouse stood", text) for text in ("", " x", " empty until morning" * 30)]
+    assert {budget.tokens(prompt, lambda text: len(gpt.encode(text))) for prompt in prompts} == {145}
+    bytes_of = {budget.tokens(prompt, lambda text: len(text.encode())) for prompt in prompts}
+    assert bytes_of == {math.ceil(145 * 24 / len(gpt.encode("The old lighthouse stood")))}
+    assert budget.tokens(Prompt("p", "", "a reference alone"), len) > 1
+    assert Budget(5).tokens(Prompt("p", "", ""), len) == 1
+
+
+def test_a_continuation_has_the_papers_room_and_actions(model: Path, texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "g.jsonl"
+    words = ["eval", "continuation", str(texts), "--ruler", "bytes", "--cut", "--system", f"ours={model}"]
+    assert main([*words, "--generations", str(out), "--device", "cpu", "--seeds", "1"]) == 0
+    made = read_generations(out)
+    assert all(each.num_tokens <= 145 and each.num_actions <= 256 for each in made)
+    assert max(each.num_actions for each in made) > 150
+    assert {len(each.prefix) for each in made} == {35}
+
+
+def test_the_result_is_written_where_the_user_says(
+    model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, out = tmp_path / "g.jsonl", tmp_path / "results" / "it.json"
+    words = [
+        "eval",
+        "infill",
+        str(texts),
+        "--ruler",
+        "bytes",
+        "--system",
+        f"ours={model}",
+        "--generations",
+        str(made),
+    ]
+    assert main([*words, "--seeds", "1", "--device", "cpu", "--json", "--out", str(out)]) == 0
+    result = json.loads(out.read_text("utf-8"))
+    assert result == json.loads(capsys.readouterr().out)
+    assert result["kind"] == "generations"
+    assert result["generations"] == {str(made): hashlib.sha256(made.read_bytes()).hexdigest()}
+    assert result["rows"][0]["maker"] == read_generations(made)[0].maker
+    assert main(["report", str(out)]) == 0
+    assert "What systems wrote" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--temperature", "0.5"], "its texts of system ours were written with other weights or settings"),
+        (["--top-k", "3"], "its texts of system ours were written with other weights or settings"),
+        (["--prefix", "20", "--total", "45"], "its prompt texts.jsonl:1 was cut otherwise; give another file"),
+    ],
+)
+def test_a_file_of_other_settings_is_not_gone_on_with(
+    model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], text: str
+) -> None:
+    out = tmp_path / "g.jsonl"
+    asked = ["eval", "continuation", str(texts), "--ruler", "bytes", "--cut", "--system", f"ours={model}"]
+    asked += ["--generations", str(out), "--device", "cpu", "--n", "1", "--seeds", "1"]
+    assert main([*asked, "--total", "60"]) == 0
+    before = out.read_text()
+    capsys.readouterr()
+    assert main([*asked, *(words if "--total" in words else ["--total", "60", *words])]) == 2
+    assert text in capsys.readouterr().err
+    assert out.read_text() == before
+
+
+def test_a_retrained_model_does_not_go_on_with_the_texts_of_the_old_one(
+    model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(model, tmp_path / "copy")
+    words = ["eval", "continuation", str(texts), "--ruler", "bytes", "--cut", "--system", f"ours={folder}"]
+    words += ["--generations", str(tmp_path / "g.jsonl"), "--device", "cpu", "--n", "1", "--seeds", "1"]
+    assert main(words) == 0
+    torch.manual_seed(1)
+    shutil.rmtree(folder)
+    save_pretrained(Transformer(read_config(model).model), folder, BYTES)
+    assert main(words) == 2
+    assert "give another file, or call the system something else" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["", "file.txt/inside.json"])
+def test_a_result_that_cannot_be_written_is_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file.txt").write_text("")
+    with pytest.raises(ConfigError, match=r"cannot be written .*; give another file"):
+        write_result({"kind": "odd"}, tmp_path / name)
+    with pytest.raises(ConfigError, match=r"cannot be written .*; give another file"):
+        GenerationFile(tmp_path / "file.txt" / "g.jsonl").add([])
+    assert [each.name for each in tmp_path.iterdir()] == ["file.txt"]
+
+
+def test_orders_of_systems_stand_beside_them(
+    model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "g.jsonl"
+    words = ["eval", "continuation", str(texts), "--ruler", "bytes", "--cut", "--total", "60", "--n", "2"]
+    words += ["--system", f"a={model}", "--system", f"b={model}", "--seeds", "1", "--device", "cpu"]
+    assert main([*words, "--generations", str(out)]) == 0
+    capsys.readouterr()
+    words = ["eval", "trajectories", str(out), "--json", "--order", "random-walk"]
+    assert main([*words, "--order", "b=runs:jump=0.3"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(row["system"], row["order"]) for row in rows] == [("a", "random-walk"), ("b", "runs:jump=0.3")]
+    assert main([*words, "--order", "c=runs"]) == 2
+    assert "there is one for all already, random-walk; name a system: a, b" in capsys.readouterr().err
+    assert main(["eval", "trajectories", str(out), "--plot", str(tmp_path / "paths.odd")]) == 2
+    assert "give a file such as paths.png" in capsys.readouterr().err
+
+
 def test_infilling_and_trajectories_run_from_the_command_line(
     model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,7 +272,14 @@ def test_infilling_and_trajectories_run_from_the_command_line(
 def test_lines_that_are_no_generations_are_named(tmp_path: Path) -> None:
     file = tmp_path / "g.jsonl"
     file.write_text('{"system": "a"}\n')
-    with pytest.raises(DataError, match=r"g.jsonl, line 1: no generation"):
+    with pytest.raises(DataError, match=r"g.jsonl, line 1: no generation \(it lacks prompt_id, .*num_actions\)"):
+        read_generations(file)
+    one = asdict(Generation("a", "p:1", 3, "", "text", "", "ref", True, 4, 5))
+    file.write_text(f"{json.dumps(one)}\n{json.dumps(one | {'text': 7})}\n")
+    with pytest.raises(DataError, match=r"line 2: no generation \(its text is 7, which is no str\)"):
+        read_generations(file)
+    file.write_text("3\n")
+    with pytest.raises(DataError, match=r"line 1: no generation \(it is no object\); remove the line"):
         read_generations(file)
     with pytest.raises(DataError, match="cannot be read"):
         read_generations(tmp_path / "none.jsonl")

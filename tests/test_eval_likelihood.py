@@ -26,7 +26,7 @@ from tiny import SETTINGS, random_model
 from reviser import config as configs
 from reviser.canvas import Canvas, Rules, apply, valid_actions
 from reviser.cli import main
-from reviser.config import CanvasConfig, ModelConfig
+from reviser.config import CanvasConfig, ModelConfig, override
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError, DataError
 from reviser.evaluation import likelihood
@@ -45,6 +45,7 @@ from reviser.model.checkpoint import save_pretrained
 from reviser.model.conditioning import CanvasInput
 from reviser.model.transformer import Transformer
 from reviser.tokenizer import load
+from reviser.training.described import describe
 from reviser.training.heldout import Heldout
 from reviser.trajectory.names import parse_order
 from reviser.trajectory.orders import LeftToRight, Order
@@ -403,14 +404,17 @@ def test_the_command_measures_systems_on_a_file_or_on_held_out_documents(
     assert line.split()[-1] == "bound"
 
 
-def test_the_order_comes_from_the_run_or_must_be_given(run: Path, tmp_path: Path) -> None:
+def test_the_order_comes_from_the_folder_or_its_run_or_must_be_given(run: Path, tmp_path: Path) -> None:
     assert trained_order(run / "model") == "runs:jump=0.1"
     lone = save_pretrained(random_model(SETTINGS.model), tmp_path / "model", BYTES)
-    with pytest.raises(ConfigError, match=r"lies in no run folder that says its order; give it, e.g. --order left"):
+    with pytest.raises(ConfigError, match=r"does not say what order it was trained with; give it, e.g. --order left"):
         trained_order(lone)
     configs.dump(replace(SETTINGS, model=replace(SETTINGS.model, num_layers=3)), tmp_path / "config.json")
-    with pytest.raises(ConfigError, match="lies in no run folder"):
+    with pytest.raises(ConfigError, match="does not say what order"):
         trained_order(lone)
+    trained = describe(override(SETTINGS, ["data.order=left-to-right"]), 3, "0", {})
+    said = save_pretrained(random_model(SETTINGS.model), run / "said", BYTES, trained=trained)
+    assert trained_order(said) == "left-to-right", "its own word counts, not the run's"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""MAUVE: alike sets near 1, disjoint ones low, the same seeds the same number; features against a plain loop."""
+"""MAUVE: alike sets near 1, disjoint ones low, the same seeds the same number."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from test_eval_evaluators import PROSE, make_bert
 
 from reviser.cli import main
 from reviser.errors import DataError
 from reviser.evaluation.evaluators import Evaluator, load
-from reviser.evaluation.mauve import check_counts, compare, embed, summarise
+from reviser.evaluation.features import embed
+from reviser.evaluation.mauve import check_counts, compare, summarise
 from reviser.evaluation.records import Generation
 
 pytest.importorskip("transformers")
@@ -35,31 +35,11 @@ def some_texts(count: int, words: list[str], seed: int) -> list[str]:
     return [" ".join(random.choice(words, size=random.integers(3, 12))) for _ in range(count)]
 
 
-def test_features_are_the_mean_state_of_the_first_tokens(encoder: Evaluator) -> None:
-    texts = [" the old lighthouse stood", "the cat went up and nobody knew who had lit the lamp", ""]
-    found = embed(encoder, texts, num_tokens=5, batch=2)
-    for text, row in zip(texts, found, strict=True):
-        ids = encoder.tokenizer(" ".join(text.split()[:5]))["input_ids"]
-        with torch.no_grad():
-            wanted = encoder.model(torch.tensor([ids])).last_hidden_state[0].mean(0)
-        assert row == pytest.approx(wanted.numpy(), abs=1e-5)
-
-
-def test_a_start_token_the_tokenizer_forgets_is_embedded_too(encoder: Evaluator) -> None:
-    encoder.tokenizer.bos_token = "."
-    started = embed(replace(encoder, has_start=True), ["the cat"])
-    ids = encoder.tokenizer("the cat")["input_ids"]
-    with torch.no_grad():
-        wanted = encoder.model(torch.tensor([[encoder.tokenizer.bos_token_id, *ids]])).last_hidden_state[0].mean(0)
-    encoder.tokenizer.bos_token = None
-    assert started[0] == pytest.approx(wanted.numpy(), abs=1e-5)
-
-
 def test_a_set_is_like_itself_and_unlike_a_disjoint_one(encoder: Evaluator) -> None:
     words = PROSE.replace(",", "").split()
-    half = embed(encoder, some_texts(60, words[:8], 1))
-    other = embed(encoder, some_texts(60, words[8:], 2))
-    again = embed(encoder, some_texts(60, words[:8], 3))
+    half = embed(encoder, some_texts(60, words[:8], 1), "mean")
+    other = embed(encoder, some_texts(60, words[8:], 2), "mean")
+    again = embed(encoder, some_texts(60, words[:8], 3), "mean")
     assert min(compare(half, half, [1, 2])) > 0.99
     assert max(compare(half, other, [1, 2])) < 0.2
     assert max(compare(half, other, [1, 2])) < min(compare(half, again, [1, 2]))
@@ -116,7 +96,17 @@ def test_the_command_prints_one_document(
 ) -> None:
     path = tmp_path / "g.jsonl"
     path.write_text("".join(json.dumps(asdict(each)) + "\n" for each in [*many(100), *many(100, "theirs")]), "utf-8")
-    words = ["eval", "mauve", str(path), "--evaluator", encoder.name, "--device", "cpu", "--clusterings", "2"]
+    words = [
+        "eval",
+        "mauve",
+        str(path),
+        "--features",
+        f"mean:{encoder.name}",
+        "--device",
+        "cpu",
+        "--clusterings",
+        "2",
+    ]
     assert main([*words, "--json"]) == 0
     shown = capfd.readouterr()
     result = json.loads(shown.out)
@@ -125,6 +115,7 @@ def test_the_command_prints_one_document(
     ]  # fmt: skip
     assert result["evaluator"] == encoder.about
     assert result["config"]["clustering_seeds"] == [25, 26]
+    assert result["config"]["features"] == "mean"
     assert all(0 < row["mauve"]["value"] <= 1 for row in result["rows"])
     assert "WARNING clustering" not in shown.err
     assert main(words) == 0
@@ -132,3 +123,17 @@ def test_the_command_prints_one_document(
     assert main([*words, "--n", "20"]) == 2
     assert main([*words, "--clusterings", "0"]) == 2
     assert "--clusterings 0 must be at least 1" in capfd.readouterr().err
+
+
+def test_the_papers_features_run_from_the_command_line(
+    encoder: Evaluator, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "g.jsonl", tmp_path / "r.json"
+    path.write_text("".join(json.dumps(asdict(each)) + "\n" for each in many(100)), "utf-8")
+    words = ["eval", "mauve", str(path), "--features", f"bert:{encoder.name}", "--device", "cpu", "--tokens", "12"]
+    assert main([*words, "--clusterings", "1", "--batch", "256", "--out", str(out)]) == 0
+    result = json.loads(out.read_text("utf-8"))
+    assert result["config"]["features"] == "bert"
+    assert result["evaluator"]["kind"] == "masked"
+    assert list(result["config"]["generations"]) == [str(path)]
+    assert capfd.readouterr().err.startswith(f"features bert:{encoder.name}, sha256 ")

@@ -126,6 +126,10 @@ def documents() -> dict[str, dict[str, Any]]:
     alike = {"system": "ours", "seeds": [1], "texts": 100, "references": 100, "empty": 0, "clusters": 10,
              "mauve": asdict(Measure(0.8, 0.011, 3)), "mauve_over_seeds": spread,
              "mauve_over_clusterings": spread}  # fmt: skip
+    filled = {"system": "ours", "texts": 20, "empty": 1, "whole_bits_per_byte": asdict(Measure(1.5, 0.1, 20)),
+              "suffix_bits_per_byte": asdict(Measure(1.3, 0.02, 20)),
+              "gap_bits_per_byte": asdict(Measure(2.5, 0.13, 20)),
+              "length_over_reference": asdict(Measure(0.9, None, 20))}  # fmt: skip
     fought = arena_document()
     return {
         "likelihood": make_result(
@@ -134,7 +138,8 @@ def documents() -> dict[str, dict[str, Any]]:
         "evalppl": make_result("evalppl", evalppl_rows(), {}, evaluator={"name": "small", "sha256": "ab" * 32}),
         "mauve": make_result("mauve", [alike, alike | {"system": "ar"}], {}),
         "arena": make_result("arena", fought.pop("rows"), {"judge": "j"}, **fought),
-        "generations": make_result("generations", [wrote], {"seeds": [1, 2]}, generations="ours.jsonl"),
+        "generations": make_result("generations", [wrote], {"seeds": [1, 2]}, generations={"ours.jsonl": "ab" * 32}),
+        "gaps": make_result("gaps", [filled, filled | {"system": "(nothing)", "gap_bits_per_byte": None}], {}),
         "trajectories": make_result("trajectories", [edited], {"order": "runs"}),
         "flops": make_result("flops", [asdict(row) for row in flops_rows()], {"tokens": 128}),
         "infill": make_result("infill", [{"system": "ours", "exact": {"value": 0.5, "error": 0.013, "n": 9}}], {}),
@@ -227,6 +232,15 @@ def test_mauve_and_generations_have_their_tables() -> None:
     assert wrote.rows == (("ours", "9", "1", "87.5%", "101.0", "99.00", "40.00"),)
 
 
+def test_filled_gaps_are_drawn_by_what_stands_behind_them() -> None:
+    [table] = section_of("gaps").tables
+    assert table.columns[:4] == ("system", "suffix, bits/byte", "gap, bits/byte", "both, bits/byte")
+    assert table.rows[0] == ("ours", "1.30 ± 0.02", "2.50 ± 0.13", "1.50 ± 0.10", "0.9000", "20", "1")
+    assert table.rows[1][:3] == ("(nothing)", "1.30 ± 0.02", "-")
+    assert isinstance(table.plot, Bars)
+    assert [bar.value for bar in table.plot.bars] == [1.3, 1.3]
+
+
 def test_a_kind_without_a_renderer_is_one_table_of_its_rows() -> None:
     assert "infill" not in RENDERERS
     [table] = section_of("infill").tables
@@ -306,7 +320,8 @@ def test_the_page_needs_nothing_from_outside() -> None:
     assert "http" not in page
     assert "prefers-color-scheme: dark" in page
     assert 'name="viewport"' in page
-    assert page.count("<svg") == 4  # likelihood, evalPPL, evalPPL against distinct-2, MAUVE; one pairing is no plot
+    # likelihood, evalPPL, evalPPL against distinct-2, MAUVE, gaps; one pairing is no plot
+    assert page.count("<svg") == 5
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=3))
@@ -398,10 +413,11 @@ def test_report_prints_markdown_or_writes_files(folder: Path, capsys: pytest.Cap
     assert sorted(path.name for path in page.parent.iterdir()) == ["a.html", "a.md"]
 
 
+RESULTS = "results are what `reviser eval` and `reviser bench` write with --out"
 BAD = {
     "{": "no JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
-    "[1]": "no result: it has no field `kind`; results are what `reviser eval ... --out` writes",
-    '{"rows": []}': "no result: it has no field `kind`; results are what `reviser eval ... --out` writes",
+    "[1]": f"no result: it has no field `kind`; {RESULTS}",
+    '{"rows": []}': f"no result: it has no field `kind`; {RESULTS}",
     '{"kind": "odd", "rows": [1]}': "no result of kind odd: its rows are no list of objects; measure it again",
     '{"kind": "odd", "rows": []}': "a result of kind odd without rows; measure it again",
     '{"kind": "flops", "rows": []}': "a result of kind flops without rows; measure it again",

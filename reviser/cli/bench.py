@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reviser.cli.leaf import add_leaf
+from reviser.cli.results import DEVICE, add_out, hand_over
 from reviser.errors import ConfigError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+
+    from reviser.training.settings import RunConfig
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -33,20 +35,24 @@ def _add_trajectories(kinds: argparse._SubParsersAction[ArgumentParser]) -> None
     parser.add_argument("--n", type=int, default=145, help="tokens per target (default 145)")
     parser.add_argument("--threads", type=int, default=1, help="threads that draw at once (default 1)")
     parser.add_argument("--seconds", type=float, default=2.0, help="time per order (default 2)")
+    add_out(parser)
     parser.set_defaults(run=run_trajectories)
 
 
 def run_trajectories(args: argparse.Namespace) -> int:
+    from reviser.evaluation.records import make_result
     from reviser.trajectory.speed import measure
 
-    result = measure(num_tokens=args.n, threads=args.threads, seconds=args.seconds)
-    if args.json:
-        print(json.dumps(result))
-        return 0
-    print(f"{'order':<15}{'actions/s':>14}{'actions/token':>16}   ({args.threads} thread(s), n={args.n})")
-    for name, row in result["orders"].items():
-        print(f"{name:<15}{row['actions_per_s']:>14,.0f}{row['actions_per_token']:>16.3f}")
-    return 0
+    row = measure(num_tokens=args.n, threads=args.threads, seconds=args.seconds)
+    result = make_result("trajectory_speed", [row], {"seconds": args.seconds})
+    return hand_over(args, result, lambda: _tell_trajectories(row))
+
+
+def _tell_trajectories(row: dict[str, Any]) -> str:
+    lines = [f"{'order':<15}{'actions/s':>14}{'actions/token':>16}   ({row['threads']} thread(s), n={row['n']})"]
+    for name, each in row["orders"].items():
+        lines.append(f"{name:<15}{each['actions_per_s']:>14,.0f}{each['actions_per_token']:>16.3f}")
+    return "\n".join(lines)
 
 
 def _add_train(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -64,42 +70,60 @@ def _add_train(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument("--vocabulary", type=int, default=50257, help="text tokens (default 50257, GPT-2's)")
     parser.add_argument("--steps", type=int, default=20, help="timed steps (default 20)")
     parser.add_argument("--warmup", type=int, default=5, help="steps before the clock starts (default 5)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default auto)")
+    parser.add_argument("--device", default="auto", help=DEVICE)
     parser.add_argument("--no-plain", action="store_true", help="leave out the plain GPT loop")
     parser.add_argument("--profile", action="store_true", help="print where a step's time goes instead")
+    add_out(parser)
     parser.set_defaults(run=run_train)
 
 
 def run_train(args: argparse.Namespace) -> int:
+    import torch
+
     from reviser.actions import Alphabet
+    from reviser.baselines.training import trainer_of
     from reviser.config import override, to_dict
+    from reviser.evaluation.records import make_result
     from reviser.training.recipes import find_recipe
-    from reviser.training.runs import commit, hardware
-    from reviser.training.speed import measure_plain, measure_recipe, profile_recipe
+    from reviser.training.speed import profile_recipe
 
     if args.steps < 1 or args.warmup < 0:
         raise ConfigError(f"--steps {args.steps} and --warmup {args.warmup} must be at least 1 and 0")
     settings = override(find_recipe(args.recipe)(Alphabet(args.vocabulary, args.vocabulary - 1)), args.set)
     if args.profile:
-        print(profile_recipe(settings, args.device))
+        print(profile_recipe(settings, args.device, kind=trainer_of(settings)))
         return 0
-    result = {"recipe": args.recipe, "ours": measure_recipe(settings, args.steps, args.warmup, args.device)}
-    if not args.no_plain:
-        positions, context = settings.train.rows * settings.data.row, settings.model.context
-        result["plain"] = measure_plain(settings.model, positions, context, args.steps, args.warmup, args.device)
-        result["ratio"] = result["ours"]["positions_per_s"] / result["plain"]["positions_per_s"]
-    import torch
+    row = _measure_training(args, settings)
+    result = make_result("train_speed", [row], to_dict(settings), torch=torch.__version__)
+    return hand_over(args, result, lambda: _tell_training(row))
 
-    result |= {"config": to_dict(settings), "commit": commit(), "hardware": hardware(), "torch": torch.__version__}
-    if args.json:
-        print(json.dumps(result))
-        return 0
+
+def _measure_training(args: argparse.Namespace, settings: RunConfig) -> dict[str, Any]:
+    from reviser.baselines.training import trainer_of
+    from reviser.training.speed import measure_plain, measure_recipe
+
+    positions, context = settings.train.rows * settings.data.row, settings.model.context
+    row: dict[str, Any] = {
+        "recipe": args.recipe,
+        "context": context,
+        "row": settings.data.row,
+        "positions_per_step": positions * settings.train.accumulate,
+        "dropout": settings.model.dropout,
+        "ours": measure_recipe(settings, args.steps, args.warmup, args.device, trainer_of(settings)),
+    }
+    if not args.no_plain:
+        row["plain"] = measure_plain(settings.model, positions, context, args.steps, args.warmup, args.device)
+        row["ratio"] = row["ours"]["positions_per_s"] / row["plain"]["positions_per_s"]
+    return row
+
+
+def _tell_training(row: dict[str, Any]) -> str:
+    lines = []
     for name in ("ours", "plain"):
-        for key, value in result.get(name, {}).items():
-            print(f"{name:<6} {key:<22} {value:>16,.4f}")
-    if "ratio" in result:
-        print(f"ours over plain, positions per second: {result['ratio']:.3f}")
-    return 0
+        lines += [f"{name:<6} {key:<22} {value:>16,.4f}" for key, value in row.get(name, {}).items()]
+    if "ratio" in row:
+        lines.append(f"ours over plain, positions per second: {row['ratio']:.3f}")
+    return "\n".join(lines)
 
 
 def _add_decode(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -121,6 +145,7 @@ def _add_decode(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument("--new", type=int, default=128, help="actions or tokens to write (default 128)")
     parser.add_argument("--no-transformers", action="store_true", help="leave transformers out")
     parser.add_argument("--static", action="store_true", help="also transformers' compiled static cache at batch 1")
+    add_out(parser)
     parser.set_defaults(run=run_decode)
 
 
@@ -130,9 +155,9 @@ def run_decode(args: argparse.Namespace) -> int:
     from reviser.actions import Alphabet
     from reviser.config import override
     from reviser.decoding.speed import measure
+    from reviser.evaluation.records import make_result
     from reviser.training.distributed import join_team
     from reviser.training.recipes import find_recipe
-    from reviser.training.runs import commit, hardware
 
     try:
         batches = [int(each) for each in args.batch.split(",")]
@@ -145,12 +170,16 @@ def run_decode(args: argparse.Namespace) -> int:
     device = str(join_team(args.device).device)
     settings = override(find_recipe(args.recipe)(Alphabet(args.vocabulary, args.vocabulary - 1)), args.set)
     dtype, has_hf = getattr(torch, args.dtype), not args.no_transformers
-    result = measure(settings.model, batches, device, dtype, has_hf, args.static, args.new)
-    result |= {"recipe": args.recipe, "threads": torch.get_num_threads(), "commit": commit(), "hardware": hardware()}
-    if args.json:
-        print(json.dumps(result))
-        return 0
-    for row in result["batches"]:
-        for name, value in row.items():
-            print(f"{name:<28}{value:>14}" if isinstance(value, str) else f"{name:<28}{value:>14,.3f}")
-    return 0
+    config = measure(settings.model, batches, device, dtype, has_hf, args.static, args.new)
+    rows = config.pop("batches")
+    config |= {"recipe": args.recipe, "set": args.set, "device": device, "threads": torch.get_num_threads()}
+    result = make_result("decode", rows, config, torch=torch.__version__)
+    return hand_over(args, result, lambda: _tell_decoding(rows))
+
+
+def _tell_decoding(rows: list[dict[str, Any]]) -> str:
+    return "\n".join(
+        f"{name:<28}{value:>14}" if isinstance(value, str) else f"{name:<28}{value:>14,.3f}"
+        for row in rows
+        for name, value in row.items()
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reviser.cli.leaf import add_leaf
+from reviser.cli.results import DEVICE, DTYPES, PROMPTS, add_out, check_positive, hand_over
 from reviser.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
         "Judgments are kept as JSON lines: a broken-off run goes on, no pair is asked twice, and without --judge the "
         "file is scored as it is. Intervals are Wilson's, of 95%, over prompts.",
     )
-    parser.add_argument("generations", nargs="*", metavar="FILE", help="generations of two systems or more")
+    parser.add_argument(
+        "generations",
+        nargs="*",
+        metavar="GENERATIONS",
+        help="files that `reviser eval` wrote, of two systems or more",
+    )
     parser.add_argument("--judgments", required=True, metavar="FILE", help="where judgments are kept and scored from")
     parser.add_argument("--judge", choices=("http", "critic", "likelihood"), help="who judges what is not judged yet")
     parser.add_argument(
@@ -39,11 +45,11 @@ def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="draws who is shown first (default 0)")
     parser.add_argument("--both-orders", action="store_true", help="judge each pair twice, swapped")
-    parser.add_argument("--n", type=int, help="so many prompts at most (default all)")
+    parser.add_argument("--n", type=int, help=PROMPTS)
     parser.add_argument(
         "--empty", choices=("refuse", "lose"), default="refuse", help="what an empty text does (default refuse)"
     )
-    parser.add_argument("--out", metavar="FILE", help="also write the result there, as JSON")
+    add_out(parser)
     _add_asking(parser)
     parser.set_defaults(run=run_arena)
 
@@ -60,10 +66,8 @@ def _add_asking(parser: ArgumentParser) -> None:
     http.add_argument("--retries", type=int, default=6, help="tries after the first (default 6)")
     http.add_argument("--body", default="{}", metavar="JSON", help="more fields of the request; null takes one away")
     local = parser.add_argument_group("critic and likelihood: a transformers causal model on this machine")
-    local.add_argument("--device", default="auto", help="auto, cpu, cuda (default auto)")
-    local.add_argument(
-        "--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="default float32"
-    )
+    local.add_argument("--device", default="auto", help=DEVICE)
+    local.add_argument("--dtype", choices=DTYPES, default="float32", help="default float32")
     local.add_argument("--batch", type=int, default=8, help="pairs at once, for critic (default 8)")
     local.add_argument("--margin", type=float, default=0.0, help="bits per byte within which likelihood ties")
 
@@ -71,7 +75,7 @@ def _add_asking(parser: ArgumentParser) -> None:
 def run_arena(args: argparse.Namespace) -> int:
     from reviser.data.shards import hash_file
     from reviser.evaluation.arena import read_judgments
-    from reviser.evaluation.records import make_result, write_result
+    from reviser.evaluation.records import hash_files, make_result
     from reviser.evaluation.scores import score
 
     if bool(args.generations) != (args.judge is not None):
@@ -93,23 +97,19 @@ def run_arena(args: argparse.Namespace) -> int:
         "judge": judgments[0].judge,
         "judgments": args.judgments,
         "judgments_sha256": hash_file(Path(args.judgments)),
-        "generations": {path: hash_file(Path(path)) for path in args.generations},
+        "generations": hash_files(args.generations),
         "interval": "Wilson, 95%, over prompts",
     }
     scores = score(judgments)
     result = make_result("arena", scores.pop("rows"), config, **scores, **about)
-    if args.out:
-        write_result(result, args.out)
-    print(json.dumps(result, ensure_ascii=False) if args.json else _told(result))
-    return 0
+    return hand_over(args, result, lambda: _told(result))
 
 
 def _pairs(args: argparse.Namespace) -> list[Pair]:
     from reviser.evaluation.arena import make_pairs, refuse_empty
     from reviser.evaluation.records import read_generations
 
-    if args.n is not None and args.n < 1:
-        raise ConfigError(f"--n {args.n} must be at least 1")
+    check_positive(args, "n")
     generations = [each for path in args.generations for each in read_generations(path)]
     pairs = make_pairs(generations, args.seed, args.both_orders, args.n)
     if args.empty == "refuse":
@@ -201,7 +201,7 @@ def _load(args: argparse.Namespace) -> Evaluator:
 
 def _told(result: dict[str, Any]) -> str:
     lines = [f"judge: {result['config']['judge']}", ""]
-    width = max(len(each["system"]) for each in result["strengths"]) + 2
+    width = max(len("opponent"), *(len(each["system"]) for each in result["strengths"])) + 2
     lines.append(f"{'system':<{width}}{'opponent':<{width}}{'won':>7}{'tied':>7}{'lost':>7}{'win rate':>10}   95%")
     for row in result["rows"]:
         counts = f"{row['wins']:>7}{row['ties']:>7}{row['losses']:>7}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reviser.cli.leaf import add_leaf
+from reviser.cli.results import add_out, hand_over
 from reviser.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,25 +45,21 @@ def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
     )
     parser.add_argument("--steps", type=int, help="steps of the diffusion model (default: as many as tokens)")
     parser.add_argument("--vocabulary", type=int, help="text tokens of a recipe (default 50257, GPT-2's)")
-    parser.add_argument("--out", metavar="FILE", help="also write the JSON document there")
+    add_out(parser)
     parser.set_defaults(run=run_flops)
 
 
 def run_flops(args: argparse.Namespace) -> int:
     from reviser.evaluation.flops_paper import LENGTH, rows
-    from reviser.evaluation.records import make_result, write_result
+    from reviser.evaluation.records import make_result
 
     if args.model is None:
         _refuse_options(args, DEFAULTS, "needs --model: the paper's tables are for its own lengths")
         found, config = [asdict(row) for row in rows()], {"tokens": LENGTH}
     else:
         found, config = _own_rows(args)
-    if args.json or args.out:
-        result = make_result("flops", found, config, unit="1e9 multiply-accumulates; operations are twice as many")
-    if args.out:
-        write_result(result, args.out)
-    print(json.dumps(result) if args.json else _told(found))
-    return 0
+    result = make_result("flops", found, config, unit="1e9 multiply-accumulates; operations are twice as many")
+    return hand_over(args, result, lambda: _told(found))
 
 
 def _refuse_options(args: argparse.Namespace, names: dict[str, Any] | list[str], why: str) -> None:

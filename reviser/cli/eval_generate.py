@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reviser.cli.leaf import add_leaf
+from reviser.cli.results import DEVICE, PROMPTS, add_out, add_system, check_positive, hand_over
 from reviser.errors import ConfigError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
     from reviser.evaluation.records import GenerationFile, Prompt
-    from reviser.evaluation.systems import System
+    from reviser.evaluation.systems import Budget, System
+    from reviser.tokenizer import Tokenizer
 
 SEEDS = "123,124,125"
 AT_ONCE = 64
@@ -33,10 +38,10 @@ def _add_continuation(suites: argparse._SubParsersAction[ArgumentParser]) -> Non
         "the paper's benchmark: continue the beginnings of documents",
         "  reviser eval continuation c4.jsonl --system ours=runs/mine/model --generations ours.jsonl\n"
         "  reviser eval continuation c4.jsonl --cut --n 200 --system ar=runs/ar/model --system gpt2=hf:gpt2 "
-        "--generations both.jsonl --json",
+        "--generations both.jsonl --out results/both.json",
         description="Take documents of 144 to 216 GPT-2 tokens, give each system the first 35 and let it write "
-        "toward 180 in all, once a seed. Generations are kept as JSON lines for the other suites; a file that "
-        "exists is gone on with.",
+        "toward 180 in all, by 256 actions at most, once a seed. Generations are kept as JSON lines for the other "
+        "suites; a file that exists is gone on with.",
     )
     _add_shared(parser)
     parser.add_argument("--prefix", type=int, default=35, help="tokens given (default 35)")
@@ -53,7 +58,8 @@ def _add_infill(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
         "  reviser eval infill heldout.jsonl --system ours=runs/mine/model --generations gaps.jsonl\n"
         "  reviser eval infill texts/ --n 50 --gap 8,16 --system ar=runs/ar/model --generations gaps.jsonl --json",
         description="Cut a gap of 8 to 48 tokens out of each document and have each system fill it. A left-to-right "
-        "model sees the prefix alone.",
+        "model sees the prefix alone. Generations are kept as JSON lines for the other suites; a file that exists is "
+        "gone on with.",
     )
     _add_shared(parser)
     parser.add_argument("--context", type=int, default=48, help="tokens shown on either side (default 48)")
@@ -63,31 +69,27 @@ def _add_infill(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 def _add_shared(parser: ArgumentParser) -> None:
     parser.add_argument("texts", nargs="+", metavar="TEXTS", help="files or folders of documents (jsonl, txt, ...)")
-    parser.add_argument(
-        "--system",
-        action="append",
-        required=True,
-        metavar="NAME=MODEL",
-        help="a model folder, or hf:MODEL; repeatable",
-    )
+    add_system(parser)
     parser.add_argument(
         "--generations", required=True, metavar="FILE", help="where generations are kept, as JSON lines"
     )
-    parser.add_argument("--n", type=int, help="so many prompts at most (default all)")
+    parser.add_argument("--n", type=int, help=PROMPTS)
     parser.add_argument("--seeds", default=SEEDS, help=f"comma-separated (default {SEEDS})")
     parser.add_argument("--ruler", default="gpt2", help="the tokenizer that counts lengths (default gpt2)")
     parser.add_argument("--temperature", type=float, default=0.9, help="default 0.9")
     parser.add_argument("--top-k", type=int, default=50, help="default 50; 0 is all")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default auto)")
+    parser.add_argument("--device", default="auto", help=DEVICE)
+    add_out(parser)
 
 
 def run_continuation(args: argparse.Namespace) -> int:
     from reviser.evaluation.prompts import Lengths, continuation_prompts, read_named
     from reviser.tokenizer import load
 
-    lengths = Lengths(prefix=args.prefix, total=args.total)
-    prompts = continuation_prompts(read_named(args.texts), load(args.ruler), lengths, args.cut)
-    return _run(args, prompts, {"prefix": args.prefix, "total": args.total, "cut": args.cut})
+    lengths, ruler = Lengths(prefix=args.prefix, total=args.total), load(args.ruler)
+    prompts = continuation_prompts(read_named(args.texts), ruler, lengths, args.cut)
+    config = {"prefix": args.prefix, "total": args.total, "cut": args.cut}
+    return _run(args, prompts, config, args.total - args.prefix, ruler)
 
 
 def run_infill(args: argparse.Namespace) -> int:
@@ -101,29 +103,67 @@ def run_infill(args: argparse.Namespace) -> int:
     return _run(args, prompts, {"context": args.context, "gap": [low, high], "characters": room}, room)
 
 
-def _run(args: argparse.Namespace, prompts: list[Prompt], config: dict[str, Any], room: int | None = None) -> int:
-    from reviser.decoding.sampling import Sampling
-    from reviser.evaluation.records import GenerationFile, make_result
-    from reviser.evaluation.systems import Budget, open_system
-    from reviser.training.distributed import join_team
+def _run(
+    args: argparse.Namespace, prompts: list[Prompt], config: dict[str, Any], room: int, ruler: Tokenizer | None = None
+) -> int:
+    """Have all systems write; the room is counted in the ruler's tokens, or in characters."""
+    from reviser.evaluation.records import GenerationFile, hash_files, make_result
+    from reviser.evaluation.systems import Budget
 
-    if args.n is not None and args.n < 1:
-        raise ConfigError(f"--n {args.n} must be at least 1")
+    check_positive(args, "n")
     seeds, prompts = _numbers("--seeds", args.seeds), prompts[: args.n]
-    sampling = Sampling(temperature=args.temperature, top_k=args.top_k)
-    device = str(join_team(args.device).device)
+    budget = Budget(room) if ruler is None else Budget(room, lambda text: len(ruler.encode(text)))
     file, rows = GenerationFile(args.generations), []
     for spec in args.system:
-        system = open_system(spec, sampling, Budget(room), device)
-        _generate(system, prompts, seeds, file)
-        rows.append(_summary(system.name, prompts, file))
+        rows.append(_have_written(args, spec, budget, prompts, seeds, file))
     config |= {"n": len(prompts), "seeds": seeds, "ruler": args.ruler, "temperature": args.temperature}
-    result = make_result("generations", rows, config | {"top_k": args.top_k}, generations=args.generations)
-    print(json.dumps(result) if args.json else _table(rows))
-    return 0
+    about = {"texts": list(args.texts), "generations": hash_files([args.generations])}
+    result = make_result("generations", rows, config | {"top_k": args.top_k}, **about)
+    return hand_over(args, result, lambda: _table(rows))
 
 
-def _generate(system: System, prompts: list[Prompt], seeds: list[int], file: GenerationFile) -> None:
+def _have_written(
+    args: argparse.Namespace, spec: str, budget: Budget, prompts: list[Prompt], seeds: list[int], file: GenerationFile
+) -> dict[str, Any]:
+    """One system's row, after it wrote what the file lacks."""
+    from reviser.decoding.sampling import Sampling
+    from reviser.evaluation.systems import open_system
+    from reviser.training.distributed import join_team
+
+    sampling = Sampling(temperature=args.temperature, top_k=args.top_k)
+    system = open_system(spec, sampling, budget, str(join_team(args.device).device))
+    maker = _name_maker(spec.partition("=")[2], [args.temperature, args.top_k, budget.size])
+    _refuse_others(system.name, maker, prompts, file)
+    _generate(system, maker, prompts, seeds, file)
+    return {"system": system.name, "model": spec.partition("=")[2], "maker": maker} | _summary(
+        system.name, prompts, seeds, file
+    )
+
+
+def _name_maker(model: str, settings: list[Any]) -> str:
+    """What a text depends on besides prompt and seed, as a short hash."""
+    from reviser.evaluation.evaluators import hash_weights
+
+    path, *changes = model.removeprefix("hf:").split(",")
+    weights = hash_weights(Path(path)) if Path(path).is_dir() else model
+    return hashlib.sha256(json.dumps([weights, *settings, *changes]).encode()).hexdigest()[:16]
+
+
+def _refuse_others(name: str, maker: str, prompts: list[Prompt], file: GenerationFile) -> None:
+    """A file may be gone on with where its texts came about as the new ones will."""
+    known = {prompt.id: prompt for prompt in prompts}
+    for each in file.generations:
+        if each.system == name and each.maker != maker:
+            raise ConfigError(
+                f"{file.path}: its texts of system {name} were written with other weights or settings; "
+                "give another file, or call the system something else"
+            )
+        asked = known.get(each.prompt_id)
+        if asked and (asked.prefix, asked.reference, asked.suffix) != (each.prefix, each.reference, each.suffix):
+            raise ConfigError(f"{file.path}: its prompt {each.prompt_id} was cut otherwise; give another file")
+
+
+def _generate(system: System, maker: str, prompts: list[Prompt], seeds: list[int], file: GenerationFile) -> None:
     """Write what is missing, a part at a time, so that little is lost when a run breaks off."""
     from rich.console import Console
     from rich.progress import Progress
@@ -135,15 +175,14 @@ def _generate(system: System, prompts: list[Prompt], seeds: list[int], file: Gen
             progress.advance(task, len(prompts) - len(missing))
             for start in range(0, len(missing), AT_ONCE):
                 part = missing[start : start + AT_ONCE]
-                file.add(system.generate(part, seed))
+                file.add(replace(each, maker=maker) for each in system.generate(part, seed))
                 progress.advance(task, len(part))
 
 
-def _summary(name: str, prompts: list[Prompt], file: GenerationFile) -> dict[str, Any]:
-    ids = {prompt.id for prompt in prompts}
-    own = [each for each in file.generations if each.system == name and each.prompt_id in ids]
+def _summary(name: str, prompts: list[Prompt], seeds: list[int], file: GenerationFile) -> dict[str, Any]:
+    keys = {(name, prompt.id, seed) for prompt in prompts for seed in seeds}
+    own = [each for each in file.generations if each.key in keys]
     return {
-        "system": name,
         "generations": len(own),
         "empty": sum(not each.text.strip() for each in own),
         "stopped_share": sum(each.is_stopped for each in own) / len(own),

@@ -68,13 +68,13 @@ def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 def run_likelihood(args: argparse.Namespace) -> int:
     from reviser import tokenizer as tokenizers
+    from reviser.baselines.folder import load_tokenizer
     from reviser.evaluation.likelihood import cut_prompts
     from reviser.evaluation.records import make_result, write_result
-    from reviser.model.checkpoint import tokenizer_of
 
     _check_numbers(args)
     systems = _systems(args)
-    ruler = tokenizers.load(args.ruler) if args.ruler else tokenizer_of(systems[0][1])
+    ruler = tokenizers.load(args.ruler) if args.ruler else load_tokenizer(systems[0][1])
     documents, source = _open_texts(args)
     prompts = cut_prompts(documents, ruler, args.n, args.prefix, args.length, args.job == "infill")
     rows = [_measure(args, *system, prompts) for system in systems]
@@ -93,8 +93,10 @@ def _check_numbers(args: argparse.Namespace) -> None:
             raise ConfigError(f"--{name} {getattr(args, name)} must be at least {least}")
 
 
-def _systems(args: argparse.Namespace) -> list[tuple[str, str, Order]]:
-    """Name, model folder and order of each system."""
+def _systems(args: argparse.Namespace) -> list[tuple[str, str, Order | None]]:
+    """Name, model folder and order of each system; a diffusion model has none."""
+    from reviser.baselines.denoiser import FAMILIES
+    from reviser.baselines.folder import family_of
     from reviser.evaluation.likelihood import trained_order
     from reviser.trajectory.names import parse_order
 
@@ -103,12 +105,15 @@ def _systems(args: argparse.Namespace) -> list[tuple[str, str, Order]]:
             f"{len(args.order)} orders for {len(args.system)} systems; give --order once, or once for each system"
         )
     orders = args.order * len(args.system) if len(args.order) == 1 else args.order or [None] * len(args.system)
-    systems = []
+    systems: list[tuple[str, str, Order | None]] = []
     for spec, order in zip(args.system, orders, strict=True):
         name, _, model = spec.partition("=")
+        # How many steps a diffusion model writes in is for suites that write.
+        model = model.partition(",steps=")[0]
         if not (name and model):
             raise ConfigError(f"--system {spec} is no NAME=MODEL; write ours=runs/mine/model")
-        systems.append((name, model, parse_order(order or trained_order(model))))
+        is_denoiser = family_of(model) in FAMILIES
+        systems.append((name, model, None if is_denoiser else parse_order(order or trained_order(model))))
     return systems
 
 
@@ -137,19 +142,22 @@ def _read_texts(file: str) -> Iterator[tuple[str, str]]:
     return itertools.chain([first], documents)
 
 
-def _measure(args: argparse.Namespace, name: str, folder: str, order: Order, prompts: list[Prompt]) -> dict[str, Any]:
+def _measure(
+    args: argparse.Namespace, name: str, folder: str, order: Order | None, prompts: list[Prompt]
+) -> dict[str, Any]:
+    from reviser.baselines.folder import load_model, load_tokenizer
     from reviser.data.shards import hash_file
     from reviser.evaluation.likelihood import measure
-    from reviser.model.checkpoint import WEIGHTS, find, from_pretrained, tokenizer_of
+    from reviser.model.checkpoint import WEIGHTS, find
     from reviser.training.distributed import join_team
     from reviser.trajectory.orders import LeftToRight
 
-    model = from_pretrained(folder, join_team(args.device).device)
+    model = load_model(folder, join_team(args.device).device)
     is_exact = isinstance(order, LeftToRight)
     if is_exact:
         print(f"{name}: left-to-right may only append: one trajectory a text, so K = 1 is exact", file=sys.stderr)
     with _bar(name, len(prompts) * (1 if is_exact else args.samples)) as advance:
-        row = measure(model, tokenizer_of(folder), order, prompts, args.samples, args.seed, args.precision, advance)
+        row = measure(model, load_tokenizer(folder), order, prompts, args.samples, args.seed, args.precision, advance)
     return {"system": name, **row, "model": folder, "weights_sha256": hash_file(find(folder) / WEIGHTS)}
 
 

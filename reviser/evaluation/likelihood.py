@@ -11,6 +11,8 @@ but append and stop: there is one trajectory a text, so the number is exact.
     prompts = cut_prompts(documents, tokenizer, 128, prefix=32, length=128)
     log_likelihood(model, tokenizer, Runs(0.05, "end"), prompts, samples=8).log_p
 
+MDLM and SEDD have no order; theirs is the bound of their papers, K its draws of a noise level (baselines/bound.py).
+
 What is given and what is scored is text, so that systems with different tokenizers get the same. Each part (prefix,
 text, suffix) is encoded on its own, as it is when a model writes.
 """
@@ -26,11 +28,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from reviser import config as settings
+from reviser.baselines.bound import bound_nats, common_room
+from reviser.baselines.denoiser import Denoiser
 from reviser.canvas import Rules
 from reviser.config import ModelConfig
-from reviser.data.examples import NEAR, Examples, heldout_examples
+from reviser.data.examples import NEAR, Examples, Gap, heldout_examples
 from reviser.errors import ConfigError, DataError
 from reviser.evaluation.records import Prompt
 from reviser.model.checkpoint import CONFIG, find, read_config
@@ -46,15 +51,6 @@ Tokens = Sequence[int]
 AT_ONCE = 128
 """Trajectories that are drawn, packed and scored together."""
 TEXTS_AT_ONCE = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """A text to score as token ids, between what is given."""
-
-    target: Tokens
-    prefix: Tokens = ()
-    suffix: Tokens = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,7 @@ class Likelihood:
 def log_likelihood(
     model: Transformer,
     tokenizer: Tokenizer,
-    order: Order,
+    order: Order | None,
     texts: Sequence[str | Prompt],
     samples: int = 1,
     seed: int = 0,
@@ -84,7 +80,7 @@ def log_likelihood(
 ) -> Likelihood:
     """How probable texts are; of a prompt its reference, given what stands before and behind it.
 
-    `advance` is told, now and then, how many more trajectories have been scored.
+    A denoiser has no order. `advance` is told, now and then, how many more trajectories have been scored.
     """
     prompts = [Prompt("", "", each) if isinstance(each, str) else each for each in texts]
     parts = [tokenizer.encode_many([p.reference, p.prefix, p.suffix]) for p in prompts]
@@ -94,7 +90,7 @@ def log_likelihood(
 
 def score_gaps(
     model: Transformer,
-    order: Order,
+    order: Order | None,
     gaps: Sequence[Gap],
     samples: int = 1,
     seed: int = 0,
@@ -104,6 +100,10 @@ def score_gaps(
     """`log_likelihood` of token ids."""
     if samples < 1:
         raise ConfigError(f"{samples} samples a text; at least 1 is needed")
+    if isinstance(model, Denoiser):
+        return _score_canvases(model, gaps, samples, seed, precision, advance)
+    if order is None:
+        raise ConfigError("a model that edits is measured by an order; give one, e.g. left-to-right")
     rules, is_exact = rules_of(model.config, order), isinstance(order, LeftToRight)
     num_samples = 1 if is_exact else samples
     nats, log_q = np.empty(len(gaps) * num_samples), np.empty(len(gaps) * num_samples)
@@ -118,6 +118,22 @@ def score_gaps(
     means = log_q.reshape(-1, num_samples).mean(axis=1).tolist()
     lengths = [len(gap.target) for gap in gaps]
     return Likelihood(log_mean_exp(weights).tolist(), means, lengths, num_samples, is_exact)
+
+
+def _score_canvases(
+    model: Denoiser,
+    gaps: Sequence[Gap],
+    samples: int,
+    seed: int,
+    precision: str,
+    advance: Callable[[int], None] | None,
+) -> Likelihood:
+    """A denoiser's bound; its draws are averaged, for it is a mean of nats and not of probabilities."""
+    device = model.head_weight.device
+    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+        nats = bound_nats(model, gaps, common_room(gaps), samples, seed, device, advance=advance)
+    lengths = [len(gap.target) for gap in gaps]
+    return Likelihood((-nats).tolist(), [0.0] * len(gaps), lengths, samples, False)
 
 
 def log_mean_exp(weights: Nats) -> Nats:
@@ -211,21 +227,24 @@ def _prompt(name: str, pieces: Sequence[str], prefix: int, length: int, suffix: 
 
 
 def trained_order(model: str | os.PathLike[str]) -> str:
-    """The order a model was trained with, as the run folder that its model folder lies in says."""
+    """The order a model was trained with, as its folder says, or the run folder that it lies in."""
     folder = find(model)
+    described = read_config(folder)
+    if described.trained is not None:
+        return described.trained.order
     try:
         run = settings.load(RunConfig, folder.resolve().parent / CONFIG)
     except ConfigError:
         run = None
-    if run is None or run.model != read_config(folder).model:
-        raise ConfigError(f"{model} lies in no run folder that says its order; give it, e.g. --order left-to-right")
+    if run is None or run.model != described.model:
+        raise ConfigError(f"{model} does not say what order it was trained with; give it, e.g. --order left-to-right")
     return run.data.order
 
 
 def measure(
     model: Transformer,
     tokenizer: Tokenizer,
-    order: Order,
+    order: Order | None,
     prompts: Sequence[Prompt],
     samples: int = 1,
     seed: int = 0,
@@ -234,10 +253,11 @@ def measure(
 ) -> dict[str, Any]:
     """A system's row of the result; errors are standard errors over texts, None for a single one."""
     found = log_likelihood(model, tokenizer, order, prompts, samples, seed, precision, advance)
+    name, operators = _name(model, order)
     num_bytes = sum(len(prompt.reference.encode()) for prompt in prompts)
     bound = summarise(-np.array(found.log_p), np.array(found.log_q), np.array(found.num_tokens), num_bytes)
     return {
-        "order": format_order(order),
+        "order": name,
         "K": found.samples,
         "nats_per_token": bound.nats_per_token,
         "error": bound.error if len(prompts) > 1 else None,
@@ -248,5 +268,13 @@ def measure(
         "log_q_per_token": bound.log_q_per_token,
         "num_tokens": sum(found.num_tokens),
         "num_bytes": num_bytes,
-        "operators": sorted(rules_of(model.config, order).operators),
+        "operators": operators,
     }
+
+
+def _name(model: Transformer, order: Order | None) -> tuple[str, list[str]]:
+    """How a model was measured: its order and what it might do, or its family."""
+    if isinstance(model, Denoiser):
+        return model.family, []
+    assert order is not None, "it would have been refused"
+    return format_order(order), sorted(rules_of(model.config, order).operators)

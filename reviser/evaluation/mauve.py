@@ -1,9 +1,9 @@
 """MAUVE: how much the texts of a system and the references cover the same ground.
 
-Both sets are embedded, clustered together, and their histograms over clusters compared; 1 says alike, 0 says apart
-(Pillutla et al. 2021; the `mauve-text` package, GPL-3, does everything after the embedding). A text's features are
-the mean of the encoder's last states over its first 100 tokens and the special ones around them; an empty text has
-features too, for it is what the system wrote. Prefixes are left out: they are the same on both sides.
+Both sets are turned into features (features.py), clustered together, and their histograms over clusters compared; 1
+says alike, 0 says apart (Pillutla et al. 2021; the `mauve-text` package, GPL-3, does everything after the features).
+Features are those of a text's first 100 tokens; an empty text has some too, for it is what the system wrote. Prefixes
+are left out: they are the same on both sides.
 
     texts [n] -> features [n, D] -> clusters, n / 10 of them -> two histograms -> MAUVE, once a clustering seed
 
@@ -13,18 +13,15 @@ The number rises and falls with n, features, tokens and clusters: compare it whe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import torch
-
 from reviser.errors import DataError
-from reviser.evaluation.evaluators import Evaluator, require
+from reviser.evaluation.evaluators import require
+from reviser.evaluation.features import Features
 from reviser.evaluation.records import Generation
 from reviser.evaluation.texts import REFERENCE, Spread, by_seed, by_system
 
@@ -32,41 +29,6 @@ MIN_TEXTS = 100
 """Fewer on either side are refused: with n / 10 clusters there would be fewer than 10, each of some 20 texts."""
 STEADY_TEXTS = 1000
 """What the method's authors advise at least (github.com/krishnap25/mauve, best practices)."""
-Features = npt.NDArray[np.float32]
-
-
-def embed(
-    encoder: Evaluator,
-    texts: Sequence[str],
-    num_tokens: int = 100,
-    batch: int = 32,
-    advance: Callable[[int], None] = lambda _: None,
-) -> Features:
-    """[n, D]: the mean state of each text's first tokens."""
-    tokenizer = encoder.tokenizer
-    room = min(num_tokens + tokenizer.num_special_tokens_to_add(), encoder.limit)
-    order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
-    features: dict[int, Features] = {}
-    for start in range(0, len(order), batch):
-        part = order[start : start + batch]
-        rows = [tokenizer(texts[index].strip(), truncation=True, max_length=room)["input_ids"] for index in part]
-        if encoder.has_start:
-            rows = [[tokenizer.bos_token_id, *row] for row in rows]
-        features |= zip(part, _states(encoder, rows), strict=True)
-        advance(len(part))
-    return np.stack([features[index] for index in range(len(texts))])
-
-
-def _states(encoder: Evaluator, rows: Sequence[Sequence[int]]) -> Features:
-    # An empty text without special tokens is one padding token, the same for every such text.
-    T = max(1, *map(len, rows))
-    ids = torch.tensor([[*row, *[0] * (T - len(row))] for row in rows], device=encoder.device)
-    lengths = torch.tensor([max(1, len(row)) for row in rows], device=encoder.device)
-    mask = torch.arange(T, device=encoder.device) < lengths[:, None]
-    with torch.inference_mode():
-        states = encoder.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state.float()
-    mean: Features = ((states * mask[..., None]).sum(1) / lengths[:, None]).cpu().numpy()
-    return mean
 
 
 def compare(

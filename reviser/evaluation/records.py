@@ -17,15 +17,22 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from reviser import __version__
-from reviser.errors import DataError
+from reviser.data.shards import hash_file
+from reviser.errors import ConfigError, DataError
+
+COMMAND: ContextVar[Sequence[str] | None] = ContextVar("COMMAND", default=None)
+"""The words of the command that runs inside another one; None where it is the process's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,8 @@ class Generation:
     """Actions or forward steps it took."""
     record: dict[str, Any] | None = None
     """The trajectory's record, where the system edits."""
+    maker: str = ""
+    """A hash of the weights and settings it was written with."""
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -88,6 +97,13 @@ class Measure:
         return cls(mean, math.sqrt(variance / count), count)
 
 
+KINDS = {
+    "system": str, "prompt_id": str, "seed": int, "prefix": str, "text": str, "suffix": str, "reference": str,
+    "is_stopped": bool, "num_tokens": int, "num_actions": int, "maker": str,
+}  # fmt: skip
+"""The types of a generation's fields in JSON; a trajectory's record is checked where it is read."""
+
+
 def read_generations(path: str | os.PathLike[str]) -> list[Generation]:
     """All generations of a file; a line that is none of them is named."""
     try:
@@ -103,9 +119,21 @@ def read_generations(path: str | os.PathLike[str]) -> list[Generation]:
 def _read_line(line: str, where: str) -> Generation:
     try:
         record = json.loads(line)
+        _check_fields(record)
         return Generation(**{field.name: record[field.name] for field in fields(Generation) if field.name in record})
     except (ValueError, TypeError) as error:
         raise DataError(f"{where}: no generation ({error}); remove the line or generate again") from None
+
+
+def _check_fields(record: Any) -> None:
+    """Say which fields a record lacks, or has with a value of another type."""
+    if not isinstance(record, dict):
+        raise TypeError("it is no object")
+    if lacking := [name for name in KINDS if name not in record and name != "maker"]:
+        raise TypeError(f"it lacks {', '.join(lacking)}")
+    for name, kind in KINDS.items():
+        if name in record and not isinstance(record[name], kind):
+            raise TypeError(f"its {name} is {record[name]!r}, which is no {kind.__name__}")
 
 
 class GenerationFile:
@@ -130,24 +158,46 @@ class GenerationFile:
     def add(self, generations: Iterable[Generation]) -> None:
         """Write generations behind the others, whole lines at once."""
         new = list(generations)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         lines = "".join(json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in new)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(lines)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(lines)
+        except OSError as error:
+            raise ConfigError(f"{self.path}: cannot be written ({error.strerror}); give another file") from None
         self.generations += new
         self.keys |= {each.key for each in new}
+
+
+@contextmanager
+def run_as(words: Sequence[str]) -> Iterator[None]:
+    """Results made inside say that `reviser WORDS` made them."""
+    token = COMMAND.set(words)
+    try:
+        yield
+    finally:
+        COMMAND.reset(token)
+
+
+def spell(words: Sequence[str]) -> str:
+    """
+    >>> spell(["eval", "mauve", "my texts.jsonl"])
+    "reviser eval mauve 'my texts.jsonl'"
+    """
+    return shlex.join(["reviser", *words])
 
 
 def make_result(kind: str, rows: Sequence[dict[str, Any]], config: dict[str, Any], **about: Any) -> dict[str, Any]:
     """The JSON document of a result: its rows, and how they came about."""
     from reviser.training.runs import commit, hardware
 
+    words = COMMAND.get()
     return {
         "kind": kind,
         "rows": list(rows),
         "config": config,
         **about,
-        "command": " ".join(["reviser", *sys.argv[1:]]),
+        "command": spell(sys.argv[1:] if words is None else words),
         "version": __version__,
         "commit": commit(),
         "hardware": hardware(),
@@ -155,10 +205,27 @@ def make_result(kind: str, rows: Sequence[dict[str, Any]], config: dict[str, Any
     }
 
 
+def hash_files(paths: Iterable[str | os.PathLike[str]]) -> dict[str, str]:
+    """Files by name, each with its sha256: which generations a result is about."""
+    return {str(path): hash_file(Path(path)) for path in paths}
+
+
 def write_result(result: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a result in one piece."""
+    write_text(path, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a file in one piece."""
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_dir():
+        raise ConfigError(f"{path}: cannot be written (Is a directory); give another file")
     part = target.with_name(target.name + ".part")
-    part.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    part.replace(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, "utf-8", errors="backslashreplace")
+        part.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); give another file") from None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reviser.errors import ConfigError, DataError
+from reviser.errors import DataError
 from reviser.evaluation import report_kinds, report_speeds
 from reviser.evaluation.report_kinds import Document
 from reviser.evaluation.report_tables import Section, Table
@@ -24,6 +24,7 @@ RENDERERS: dict[str, Callable[[Document], list[Table]]] = {
     "mauve": report_kinds.mauve,
     "arena": report_kinds.arena,
     "generations": report_kinds.generations,
+    "gaps": report_kinds.gaps,
     "trajectories": report_kinds.trajectories,
     "flops": report_kinds.flops,
     "orders": report_speeds.orders,
@@ -88,7 +89,8 @@ def read_result(path: Path) -> Document:
         raise DataError(f"{path}: no JSON ({error})") from None
     if not isinstance(document, Mapping) or not isinstance(document.get("kind"), str):
         raise DataError(
-            f"{path}: no result: it has no field `kind`; results are what `reviser eval ... --out` writes"
+            f"{path}: no result: it has no field `kind`; "
+            "results are what `reviser eval` and `reviser bench` write with --out"
         )
     return document
 
@@ -108,16 +110,3 @@ def render(path: Path, document: Document) -> tuple[Section, Table]:
         raise DataError(f"{path}: a result of kind {kind} needs the field {error}; measure it again") from None
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
         raise DataError(f"{path}: no result of kind {kind} ({error}); measure it again") from None
-
-
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file in one piece."""
-    target = Path(path)
-    part = target.with_name(target.name + ".part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, "utf-8", errors="backslashreplace")
-        part.replace(target)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); give another file") from None

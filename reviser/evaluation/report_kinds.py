@@ -131,6 +131,23 @@ def mauve(document: Document) -> list[Table]:
     return [tabulate("Likeness to the references", rows, columns, plot=Bars("MAUVE", bars, most=1.0))]
 
 
+def gaps(document: Document) -> list[Table]:
+    """The suffix is drawn: whether a text leads on to it tells a filled gap from a continued prefix."""
+    rows = document["rows"]
+    columns: dict[str, Cell] = {
+        "system": get("system"),
+        "suffix, bits/byte": get("suffix_bits_per_byte"),
+        "gap, bits/byte": get("gap_bits_per_byte"),
+        "both, bits/byte": get("whole_bits_per_byte"),
+        "length over the reference": get("length_over_reference"),
+        "texts": get("texts"),
+        "empty": get("empty"),
+    }
+    key = "suffix_bits_per_byte"
+    bars = tuple(_measure_bar(row["system"], row[key]) for row in rows if row.get(key))
+    return [tabulate("How well gaps were filled", rows, columns, plot=Bars("bits per byte of the suffix", bars))]
+
+
 def arena(document: Document) -> list[Table]:
     rows = document["rows"]
     columns: dict[str, Cell] = {
@@ -196,7 +213,7 @@ def trajectories(document: Document) -> list[Table]:
     for row in document["rows"]:
         columns[row["system"]] = row["statistics"]
         if row["null"] is not None:
-            columns[f"the order alone, at the lengths of {row['system']}"] = row["null"]
+            columns[f"{row.get('order') or 'the order'} alone, at the lengths of {row['system']}"] = row["null"]
     cells: dict[str, Cell] = {"": lambda line: line[0]}
     cells |= {name: _statistic(values) for name, values in columns.items()}
     notes = [
@@ -255,7 +272,7 @@ def _flatten(row: Row, before: str = "") -> dict[str, Any]:
 
 HOW = ("config", "seed", "command", "version", "commit", "hardware", "date")
 """What every result says of itself; stands last."""
-OBJECTS = ("evaluator", "texts", "config")
+OBJECTS = ("evaluator", "texts", "generations", "config")
 """Fields that may be objects and are no data."""
 HASH = re.compile(r"\b([0-9a-f]{7})[0-9a-f]{33}\b")
 

@@ -1,6 +1,6 @@
-"""Systems that write into prompts: a Reviser (left-to-right ones too) and any `transformers` causal model.
+"""Systems that write into prompts: a Reviser (left-to-right ones too), MDLM, SEDD, any `transformers` causal model.
 
-Both get the same texts and leave `Generation`s; how a system tokenises is its own business. A generation depends on
+All get the same texts and leave `Generation`s; how a system tokenises is its own business. A generation depends on
 (system, prompt, seed) alone, so a run that was broken off goes on where it was.
 """
 
@@ -14,17 +14,25 @@ from typing import Any, Protocol
 
 import torch
 
+from reviser.baselines import sampler
+from reviser.baselines.denoiser import FAMILIES, Denoiser
+from reviser.baselines.folder import denoiser_tokenizer, family_of, load_denoiser
+from reviser.config import override
 from reviser.decoding.engine import Request
 from reviser.decoding.sampling import PAPER, Sampling
 from reviser.decoding.writer import Text, Writer
 from reviser.errors import CheckpointError, ConfigError, MissingPackageError
+from reviser.evaluation.flops import Cost, diffusion_flops
+from reviser.evaluation.likelihood import Likelihood, log_likelihood
 from reviser.evaluation.records import Generation, Prompt
+from reviser.tokenizer import Tokenizer
 from reviser.trajectory.record import to_record
 from reviser.trajectory.rng import Random
 
 ACTIONS_PER_TOKEN = 256 / 145
 """The paper's budget: 256 actions for a continuation of 145 tokens."""
-
+STEPS = 128
+"""Of a diffusion model, as many as the paper gives them."""
 
 Count = Callable[[str], int]
 """How many of a system's own tokens a text has."""
@@ -32,19 +40,20 @@ Count = Callable[[str], int]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much a system may write into a gap: as many tokens as the reference has, or so many characters for all.
+    """How much a system may write: as many tokens as the reference has, or the same for all prompts.
 
-    A budget in characters does not give the gap's length away; it is turned into a system's tokens by how many of
-    them the text around the gap takes.
+    The same for all does not give the reference's length away. It is `size` of what `ruler` counts (characters,
+    tokens of one tokenizer), turned into a system's own tokens by how many of either the text around takes.
     """
 
-    characters: int | None = None
+    size: int | None = None
+    ruler: Count = len
 
     def tokens(self, prompt: Prompt, count: Count) -> int:
-        if self.characters is None:
+        if self.size is None:
             return max(1, count(prompt.reference))
-        around = prompt.prefix + prompt.suffix
-        return max(1, math.ceil(self.characters * count(around) / max(len(around), 1)))
+        around = prompt.prefix + prompt.suffix or prompt.reference
+        return max(1, math.ceil(self.size * count(around) / max(self.ruler(around), 1)))
 
 
 class System(Protocol):
@@ -56,14 +65,31 @@ class System(Protocol):
 
 
 def open_system(spec: str, sampling: Sampling = PAPER, budget: Budget | None = None, device: str = "cpu") -> System:
-    """NAME=FOLDER for a Reviser's model folder, NAME=hf:MODEL for a `transformers` causal model."""
+    """NAME=FOLDER for a model folder, NAME=hf:MODEL for a `transformers` causal model.
+
+    Settings may follow: those of sampling for all (ours=runs/mine/model,jump_bias=1.5), and for a diffusion model the
+    number of its steps (mdlm=runs/mdlm/model,steps=32).
+    """
     name, is_given, model = spec.partition("=")
     if not (name and is_given and model):
         raise ConfigError(f"--system {spec} is no NAME=MODEL; write ours=runs/mine/model or gpt2=hf:gpt2")
+    folder, *changes = model.split(",")
+    steps = [change.removeprefix("steps=") for change in changes if change.startswith("steps=")]
+    try:
+        sampling = override(sampling, [change for change in changes if not change.startswith("steps=")])
+    except ConfigError as error:
+        raise ConfigError(f"--system {spec}: {error}") from None
     budget = budget or Budget()
-    if model.startswith("hf:"):
-        return CausalSystem(name, model.removeprefix("hf:"), sampling, budget, device)
-    return ReviserSystem(name, Writer.from_pretrained(model, device), sampling, budget)
+    if not folder.startswith("hf:") and family_of(folder) in FAMILIES:
+        if steps and not (steps[-1].isdecimal() and int(steps[-1]) > 0):
+            raise ConfigError(f"--system {spec}: steps={steps[-1]} must be a whole number of at least 1")
+        opened = load_denoiser(folder, device), denoiser_tokenizer(folder)
+        return DiffusionSystem(name, *opened, sampling, budget, int(steps[-1]) if steps else STEPS)
+    if steps:
+        raise ConfigError(f"--system {spec}: steps are a diffusion model's, and {folder} is none")
+    if folder.startswith("hf:"):
+        return CausalSystem(name, folder.removeprefix("hf:"), sampling, budget, device)
+    return ReviserSystem(name, Writer.from_pretrained(folder, device), sampling, budget)
 
 
 def number_of(prompt: Prompt, seed: int) -> int:
@@ -94,6 +120,51 @@ class ReviserSystem:
             self.name, prompt.id, seed, prompt.prefix, text.new, prompt.suffix, prompt.reference, text.has_stopped,
             len(canvas.tokens) - rules.prefix - rules.suffix, text.num_actions, to_record(text.trajectory),
         )  # fmt: skip
+
+
+class DiffusionSystem:
+    """MDLM or SEDD: a room as large as the budget, written in some steps; what stands before its end is the text.
+
+    Temperature and truncation shape the denoiser's distribution of the token a place shows. `num_actions` of a
+    generation counts how often the model was asked.
+    """
+
+    def __init__(
+        self, name: str, model: Denoiser, tokenizer: Tokenizer, sampling: Sampling, budget: Budget, steps: int = STEPS
+    ) -> None:
+        self.name, self.model, self.tokenizer, self.steps = name, model, tokenizer, steps
+        self.sampling, self.budget = sampling, budget
+
+    def generate(self, prompts: Sequence[Prompt], seed: int) -> Iterator[Generation]:
+        requests = [self._request(prompt, seed) for prompt in prompts]
+        device = self.model.head_weight.device
+        num_rows = 64 if device.type == "cuda" else 16
+        filled = sampler.fill(self.model, requests, self.steps, self.sampling, device, num_rows)
+        for prompt, each in zip(prompts, filled, strict=True):
+            yield Generation(
+                self.name, prompt.id, seed, prompt.prefix, self.tokenizer.decode(each.text), prompt.suffix,
+                prompt.reference, each.has_stopped, len(each.text), each.num_passes,
+            )  # fmt: skip
+
+    def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> Likelihood:
+        """How probable texts are at least, in expectation."""
+        return log_likelihood(self.model, self.tokenizer, None, texts, samples, seed)
+
+    def flops(self, tokens: int, prompt: int = 0) -> Cost:
+        """What writing so many tokens costs, the model asked at every step."""
+        return diffusion_flops(self.model.config, tokens, steps=self.steps, prompt=prompt)
+
+    def _request(self, prompt: Prompt, seed: int) -> sampler.Request:
+        encode, context = self.tokenizer.encode, self.model.config.context
+        room = self.budget.tokens(prompt, lambda text: len(encode(text)))
+        before, behind = encode(prompt.prefix), encode(prompt.suffix)
+        size = len(before) + room + len(behind)
+        if size > context:
+            raise ConfigError(
+                f"system {self.name}: prompt {prompt.id} needs a canvas of {size} places, but the model was trained "
+                f"with {context} at most; give shorter prompts, or ask for less"
+            )
+        return sampler.Request(room, number_of(prompt, seed), before, behind)
 
 
 class CausalSystem:

@@ -6,13 +6,15 @@ what a model adds is the difference. Plots show where the cursor goes and where 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from reviser.canvas import Rules
-from reviser.errors import DataError, MissingPackageError
+from reviser.errors import ConfigError, DataError, MissingPackageError
 from reviser.evaluation.records import Generation, Measure
+from reviser.trajectory.names import format_order
 from reviser.trajectory.orders import Order
 from reviser.trajectory.record import Seed, Trajectory, from_record
 from reviser.trajectory.rng import Random
@@ -37,6 +39,7 @@ def describe(
     trajectories, own = trajectories_of(generations, system), [each for each in generations if each.system == system]
     return {
         "system": system,
+        "order": None if order is None else format_order(order),
         "statistics": summarise(trajectories),
         "null": None if order is None else summarise(null_trajectories(trajectories, order, seed)),
         "stopped_share": Measure.of([float(each.is_stopped) for each in own]).value,
@@ -70,33 +73,48 @@ def insertion_times(trajectory: Trajectory) -> list[float]:
     """For each token of the final text, in its order, when it was inserted: 0 first, 1 last."""
     rules, stamps = trajectory.seed.rules, list[int]()
     for number, (state, action) in enumerate(zip(trajectory.states(), trajectory.actions, strict=False)):
-        if rules.alphabet.is_insert(action) and not state.is_replacing:
-            stamps.insert(state.cursor - rules.prefix, number)
-        elif action != rules.alphabet.stop and not rules.alphabet.distance(action):
-            raise DataError("insertion times are those of texts that only grow; this one was also cut or replaced")
+        place = state.cursor - rules.prefix
+        if rules.alphabet.is_insert(action):
+            stamps[place - state.is_replacing : place] = [number]
+        elif action == rules.alphabet.delete:
+            del stamps[place - 1]
+        elif action not in (rules.alphabet.stop, rules.alphabet.replace) and not rules.alphabet.distance(action):
+            raise DataError(
+                "tokens of this text were cut or swapped; insertion times are those of tokens that stay in order"
+            )
     last = max(stamps, default=0) or 1
     return [stamp / last for stamp in stamps]
 
 
-def plot(trajectories: Sequence[Trajectory], path: str | Path) -> None:
-    """Cursor paths, insertion order and move lengths, side by side, into one picture."""
+def plot(systems: Mapping[str, Sequence[Trajectory]], path: str | Path) -> None:
+    """Cursor paths, insertion order and move lengths side by side, a row a system, into one picture."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingPackageError("matplotlib", "a plot", "pip install 'reviser[eval]'") from None
-    figure = Figure(figsize=(13, 3.6), layout="constrained")
-    paths, times, moves = figure.subplots(1, 3)
+    figure = Figure(figsize=(13, 3.6 * len(systems)), layout="constrained")
+    for (name, trajectories), row in zip(
+        systems.items(), figure.subplots(len(systems), 3, squeeze=False), strict=True
+    ):
+        _draw_row(name, trajectories, *row)
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be written ({error}); give a file such as paths.png") from None
+
+
+def _draw_row(name: str, trajectories: Sequence[Trajectory], paths: Any, times: Any, moves: Any) -> None:
     for trajectory in trajectories[:MOST_PATHS]:
         paths.plot(cursor_path(trajectory), linewidth=0.9)
-        ranks = insertion_times(trajectory)
-        times.scatter([i / max(len(ranks) - 1, 1) for i in range(len(ranks))], ranks, s=4)
-    paths.set(title="cursor", xlabel="action", ylabel="place in the text, 0 to 1")
+        with suppress(DataError):
+            ranks = insertion_times(trajectory)
+            times.scatter([i / max(len(ranks) - 1, 1) for i in range(len(ranks))], ranks, s=4)
+    paths.set(title=f"{name}: cursor", xlabel="action", ylabel="place in the text, 0 to 1")
     times.set(title="insertion order", xlabel="place in the final text", ylabel="when it was inserted")
     distances = [abs(d) for each in trajectories for a in each.actions if (d := each.seed.rules.alphabet.distance(a))]
     sizes = sorted(set(distances))
     moves.bar([str(size) for size in sizes], [distances.count(size) / len(distances) for size in sizes])
     moves.set(title="move lengths", xlabel="tokens", ylabel="share of moves")
-    figure.savefig(path)
 
 
 def _ratio(ours: Sequence[int], theirs: Sequence[int]) -> float | None:
