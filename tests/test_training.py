@@ -19,8 +19,9 @@ from reviser.config import CanvasConfig
 from reviser.data.examples import Slots
 from reviser.data.packing import Packed, Packer
 from reviser.data.shards import Shards
-from reviser.errors import ConfigError
+from reviser.errors import CheckpointError, ConfigError
 from reviser.model.attention import Layout
+from reviser.model.checkpoint import save_pretrained, weights
 from reviser.model.size import flops_per_position, num_parameters
 from reviser.model.transformer import Transformer
 from reviser.training import recipes
@@ -221,6 +222,19 @@ def test_every_canvas_kind_trains(kind: str, data: Path) -> None:
 def test_every_way_to_train_trains(change: str, data: Path) -> None:
     trainer = make_trainer(data, change, "train.steps=3", "train.eval_length=8", "data.row=256")
     assert trainer.train()
+
+
+def test_training_begins_with_the_weights_it_is_given(data: Path, tmp_path: Path) -> None:
+    given = random_model(SETTINGS.model)
+    save_pretrained(given, tmp_path / "given", Shards.open(data, "train").tokenizer)
+    trainer = make_trainer(data, f"train.init={tmp_path / 'given'}")
+    trainer.begin()
+    assert all(map(torch.equal, weights(trainer.model).values(), weights(given).values()))
+    wider = make_trainer(data, f"train.init={tmp_path / 'given'}", "model.ff_width=96")
+    with pytest.raises(CheckpointError, match=r"given: tensor blocks.0.mlp.up.weight has the shape"):
+        wider.begin()
+    with pytest.raises(CheckpointError, match=r"^no model folder nowhere; give a folder, or a hub id like name/model$"):
+        make_trainer(data, "train.init=nowhere").begin()
 
 
 def test_half_precision_trains(data: Path) -> None:

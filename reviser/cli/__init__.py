@@ -11,7 +11,7 @@ import sys
 from reviser import __version__
 from reviser.errors import ReviserError
 
-COMMANDS = ("trajectory", "data", "train", "models", "write", "evaluate", "report", "bench")
+COMMANDS = ("trajectory", "data", "train", "models", "write", "evaluate", "reproduce", "report", "bench")
 """Modules beside this one, in the order of the flow; each registers its commands with `add`."""
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 GAP = re.compile("_{3,}")
 BETWEEN = "---"
 """Stands between two texts."""
+LONGEST_GAP = 64
+"""Tokens; the shipped model was taught gaps of up to 63, and wanders beyond."""
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -72,7 +74,7 @@ def _add_infill(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "space before the gap belongs to it.",
     )
     parser.add_argument("text", metavar="TEXT", help="a text with one ___ in it, or - for standard input")
-    _add_options(parser)
+    _add_options(parser, max_tokens=LONGEST_GAP)
     parser.set_defaults(run=run_infill, command="infill")
 
 
@@ -91,12 +93,15 @@ def _add_edit(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.set_defaults(run=run_edit, command="edit")
 
 
-def _add_options(parser: ArgumentParser) -> None:
+def _add_options(parser: ArgumentParser, max_tokens: int | None = None) -> None:
     parser.add_argument("--n", type=int, default=1, help="so many texts (default 1)")
     parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
     parser.add_argument("--best-of", type=int, default=1, help="write so many for each text, keep the most probable")
     parser.add_argument("--max-actions", type=int, default=256, help="end after so many (default 256)")
-    parser.add_argument("--max-tokens", type=int, help="write no more than so many (default: what the canvas holds)")
+    room = "what the canvas holds" if max_tokens is None else str(max_tokens)
+    parser.add_argument(
+        "--max-tokens", type=int, default=max_tokens, help=f"write no more than so many (default {room})"
+    )
     parser.add_argument(
         "--live",
         action="store_true",

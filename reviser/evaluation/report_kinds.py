@@ -249,11 +249,18 @@ def flops(document: Document) -> list[Table]:
 
 
 def generic(document: Document) -> list[Table]:
-    """All that the rows hold: measures as one column, other objects as one for each of their fields."""
-    flat = [_flatten(row) for row in document["rows"]]
-    keys = dict.fromkeys(key for row in flat for key in row)
-    columns: dict[str, Cell] = {key.replace("_", " "): get(key) for key in keys}
-    return [tabulate(str(document["kind"]).replace("_", " "), flat, columns)]
+    """All that the rows hold, in the tables that they name where they do, and the commands a document lists."""
+    kind = str(document["kind"]).replace("_", " ")
+    groups = groupby(document["rows"], key=lambda row: row.get("table", kind))
+    tables = [_all_columns(title, list(rows)) for title, rows in groups] or [_all_columns(kind, [])]
+    return tables + [_all_columns("What was run", list(each)) for each in [document.get("commands")] if each]
+
+
+def _all_columns(title: str, rows: list[Row]) -> Table:
+    """Measures as one column, other objects as one for each of their fields."""
+    flat = [_flatten(row) for row in rows]
+    keys = dict.fromkeys(key for row in flat for key in row if key != "table")
+    return tabulate(title, flat, {key.replace("_", " "): get(key) for key in keys})
 
 
 def _flatten(row: Row, before: str = "") -> dict[str, Any]:

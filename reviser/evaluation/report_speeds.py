@@ -31,7 +31,10 @@ def _first_word(text: str) -> str:
 
 def _order(row: Row) -> str:
     """The order, and what else was not as in the other rows."""
-    others = {"optimizer": "Muon", "steps": f"{row.get('steps')} steps", "masked": "unmasked loss"}
+    others = {
+        "optimizer": "Muon", "muon_lr": f"at {row.get('muon_lr')}", "activation": str(row.get("activation")),
+        "steps": f"{row.get('steps')} steps", "masked": "unmasked loss",
+    }  # fmt: skip
     return ", ".join([row["order"], *(text for key, text in others.items() if key in row)])
 
 
@@ -84,6 +87,8 @@ SHORT_ORDERS = {
     "end": "runs:jump=0.05,start=end",
     "end+window": "runs:jump=0.05,start=end",
     "end+window-muon": "the same, Muon instead of AdamW",
+    "mixed jump rates, Muon": "left-to-right and jumps of 0.01 to 0.05 mixed, Muon",
+    "left-to-right, Muon": "left-to-right, Muon",
 }
 """Rows for a table of a few lines, and what their order is called there."""
 

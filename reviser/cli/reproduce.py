@@ -1,0 +1,407 @@
+"""`reviser reproduce`: the paper's comparison from text to report, each step a command that is done once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reviser.cli.leaf import add_leaf
+from reviser.cli.results import DEVICE, PROMPTS, check_positive
+from reviser.errors import CheckpointError, ConfigError, DataError, MissingPackageError, ReviserError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Callable, Sequence
+
+    from reviser.actions import Alphabet
+    from reviser.evaluation.reproduction import Setup, Step
+
+DOCUMENTS_A_PROMPT = 20
+"""Held-out documents kept for each prompt wanted: many are too short."""
+STOPPED = 130
+
+
+def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
+    parser = add_leaf(
+        commands,
+        "reproduce",
+        "the paper's tables from text to report: train, write, score, compare",
+        "  reviser reproduce --scale debug\n"
+        "  reviser reproduce --scale 100m --plan --gpu a100\n"
+        "  reviser reproduce --scale small --data data/web --prompts c4.jsonl --out results/small --resume",
+        description="Train what the paper compares (left to right, its Reviser, ours, MDLM, SEDD; equal parameters "
+        "and trained positions), have all write, score it, and report it beside the paper's tables. Each step is a "
+        "command, printed before it runs; one that is done is not done again.",
+    )
+    parser.add_argument("--scale", required=True, metavar="SCALE", help="debug (minutes on a CPU), small, 100m, 300m")
+    parser.add_argument("--out", metavar="FOLDER", help="where everything goes (default reproduction/SCALE)")
+    parser.add_argument(
+        "--data", nargs="+", default=[], metavar="FOLDER|FILE", help="a data folder, or text files; debug needs none"
+    )
+    parser.add_argument(
+        "--prompts", metavar="FILE", help="documents to cut prompts from (default: the held-out ones)"
+    )
+    parser.add_argument(
+        "--cut", action="store_true", help="also take the beginnings of longer documents of --prompts"
+    )
+    parser.add_argument(
+        "--only", metavar="STEP,...", help="these steps alone; train is all of train:ar, train:paper ..."
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with trainings that were stopped")
+    parser.add_argument(
+        "--models", metavar="NAME=FOLDER,...", help="models trained elsewhere: ar, paper, ours, mdlm, sedd"
+    )
+    parser.add_argument(
+        "--system",
+        action="append",
+        default=[],
+        metavar="NAME=hf:MODEL",
+        help="a public model to compare with; repeatable",
+    )
+    parser.add_argument("--evaluator", default="smollm2", help="scores texts (default smollm2)")
+    parser.add_argument(
+        "--judge", default="likelihood", help="of the arena: likelihood, by the evaluator (default), or critic:MODEL"
+    )
+    parser.add_argument("--n", type=int, help=f"{PROMPTS.partition(' (')[0]} (default 20, 300, 1000 and 1000)")
+    parser.add_argument("--device", default="auto", help=DEVICE)
+    parser.add_argument("--plan", action="store_true", help="print the steps with their costs, and stop")
+    parser.add_argument("--gpu", default="h200", help="for --plan: h200, h100, a100, l40s, rtx4090 (default h200)")
+    parser.set_defaults(run=run_reproduce)
+
+
+def run_reproduce(args: argparse.Namespace) -> int:
+    from reviser.evaluation.reproduction import pick, plan
+
+    setup = read_setup(args)
+    steps = pick(plan(setup), args.only)
+    if args.plan:
+        return _show_plan(args, setup, steps)
+    Path(setup.out).mkdir(parents=True, exist_ok=True)
+    told: dict[str, str] = {}
+    # What the commands print is on the way; the report and the list of steps are what came of it.
+    with redirect_stdout(sys.stderr):
+        code = run_steps(setup, steps, args.resume, told)
+    report = setup.out / "report.html"
+    if args.json:
+        print(json.dumps({"out": str(setup.out), "steps": told, "report": str(report) if report.is_file() else None}))
+    elif told.get("report") == "done":
+        print(f"report: {report}")
+    return code
+
+
+def read_setup(args: argparse.Namespace) -> Setup:
+    """What is asked for, checked as far as it can be before anything runs."""
+    from reviser.evaluation.reproduction import SYSTEMS, Setup, find_scale
+
+    check_positive(args, "n")
+    scale = find_scale(args.scale)
+    for option, paths in (("--data", args.data), ("--prompts", [args.prompts] if args.prompts else [])):
+        for path in paths:
+            if not Path(path).exists():
+                raise ConfigError(f"{option} {path}: no such file or folder")
+    models = dict(_pair(part, "--models", "ar=FOLDER") for part in (args.models or "").split(",") if part)
+    for name in models:
+        if name not in SYSTEMS:
+            raise ConfigError(f"--models {name}=...: no such system; systems are {', '.join(SYSTEMS)}")
+    others = dict(_pair(each, "--system", "gpt2=hf:gpt2") for each in args.system)
+    for name, model in others.items():
+        if name in SYSTEMS or not model.startswith("hf:"):
+            raise ConfigError(f"--system {name}={model} must be another name than {', '.join(SYSTEMS)}, and hf:MODEL")
+    if args.judge != "likelihood" and not args.judge.startswith("critic:"):
+        raise ConfigError(f"--judge {args.judge} must be likelihood or critic:MODEL")
+    out = Path(args.out or f"reproduction/{scale.name}")
+    return Setup(
+        scale, out, tuple(args.data), args.prompts, models, others, args.evaluator, args.judge, args.device, args.n,
+        args.cut,
+    )  # fmt: skip
+
+
+def _pair(text: str, option: str, example: str) -> tuple[str, str]:
+    name, is_given, value = text.partition("=")
+    if not (name and is_given and value):
+        raise ConfigError(f"{option} {text} is no pair of a name and a model; write {example}")
+    return name, value
+
+
+def run_steps(setup: Setup, steps: Sequence[Step], is_resuming: bool, told: dict[str, str]) -> int:
+    """Do what is not done, up to the first failure; `told` says what became of each step."""
+    for step in steps:
+        try:
+            code = run_step(setup, step, is_resuming, told)
+        except ReviserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            code = 2
+        except KeyboardInterrupt:
+            code = STOPPED
+        if code:
+            told[step.name] = "stopped" if code == STOPPED else "failed"
+            print(f"step {step.name} {told[step.name]}; {_go_on(setup, code)}", file=sys.stderr)
+            return code
+    return 0
+
+
+def _go_on(setup: Setup, code: int) -> str:
+    from reviser.evaluation.records import spell
+
+    return f"{'' if code == STOPPED else 'mend that and '}go on with: {spell((*setup.words, '--resume'))}"
+
+
+def run_step(setup: Setup, step: Step, is_resuming: bool, told: dict[str, str]) -> int:
+    """One step, unless what it leaves is there or cannot be had; its exit code."""
+    from reviser.cli import main
+    from reviser.evaluation.records import run_as, spell
+
+    if is_there(setup, step):
+        told[step.name] = "there"
+        print(f"there: step {step.name}, {step.out}", file=sys.stderr)
+        return 0
+    if lacking := _lacking(setup, step):
+        told[step.name] = f"skipped: {lacking}"
+        print(f"skipped: step {step.name}: {lacking}", file=sys.stderr)
+        return 0
+    words = resumed(setup, step, is_resuming) if step.kind == "train" else step.words
+    _check_inputs(setup, step)
+    print(f"step {step.name}: {spell(words)}", file=sys.stderr)
+    with run_as(words):
+        code = 0
+        if step.is_own:
+            OWN[step.name](setup)
+        else:
+            code = main(list(words))
+    if not code:
+        told[step.name] = "done"
+    return code
+
+
+def is_there(setup: Setup, step: Step) -> bool:
+    """Whether a step need not be done: its model is trained, or its result is by the same command and new enough."""
+    from reviser.cli import eval_all
+    from reviser.data.shards import read_json
+
+    if step.kind == "train":
+        return is_trained(setup, step.system)
+    if step.name == "data":
+        return step.out.is_file() and bool(read_json(step.out.parent).get("complete"))
+    if step.name == "prompts":
+        return step.out.is_file()
+    # A report costs nothing, and reads whatever is there.
+    return step.name != "report" and eval_all.is_done(eval_all.Step(step.words, step.inputs, step.out))
+
+
+def is_trained(setup: Setup, system: str) -> bool:
+    """Whether a system's model is there; one that was trained otherwise than the scale says is refused."""
+    from reviser.baselines.denoiser import FAMILIES
+    from reviser.baselines.folder import family_of, read_denoiser
+    from reviser.data.shards import read_header
+    from reviser.evaluation.reproduction import DENOISERS
+    from reviser.model.folder import CONFIG, FORMAT, find, read_config
+
+    folder = setup.model(system)
+    if system not in setup.models and not (folder / CONFIG).is_file():
+        return False
+    family, wanted = family_of(folder), system if system in DENOISERS else FORMAT
+    if family != wanted:
+        raise CheckpointError(f"{folder} holds a model of the family {family}, but system {system} is {wanted}")
+    if system in setup.models:
+        return True
+    found = (read_denoiser if family in FAMILIES else read_config)(find(folder))
+    remedy = f"give another --out, or use it as it is: --models {system}={folder}"
+    if found.model != setup.scale.settings(system, found.model.alphabet).model:
+        raise CheckpointError(f"{folder} has not the shape of scale {setup.scale.name}; {remedy}")
+    _check_run(setup, system, remedy)
+    header = setup.data_folder / "data.json"
+    if header.is_file() and found.trained and found.trained.data_sha256 != read_header(header.parent).sha256:
+        raise CheckpointError(f"{folder} was trained on other data than {header.parent}; {remedy}")
+    return True
+
+
+def _check_run(setup: Setup, system: str, remedy: str) -> None:
+    """A run folder whose settings are not the scale's is refused; a model folder may come without one."""
+    from reviser.training.runs import Run
+
+    folder = setup.run(system)
+    if (folder / "config.json").is_file():
+        _, settings, _ = Run.open(folder)
+        if settings != setup.scale.settings(system, settings.model.alphabet):
+            raise CheckpointError(f"{folder} was trained by other settings than scale {setup.scale.name}'s; {remedy}")
+
+
+def resumed(setup: Setup, step: Step, is_resuming: bool) -> tuple[str, ...]:
+    """The command that begins a training, or goes on with it where it was begun."""
+    from reviser.training.runs import Run
+
+    run = Run(setup.run(step.system))
+    if not (run.folder / "config.json").is_file():
+        return step.words
+    if not is_resuming:
+        raise CheckpointError(f"{run.folder} was begun and is not done; go on with it by --resume, or remove it")
+    _check_run(setup, step.system, "give another --out, or remove it")
+    if run.steps():
+        data = ("--data", str(setup.data_folder))
+        return ("train", "--resume", str(run.folder), *data, "--device", setup.device)
+    with run.owned():
+        # It was stopped before its first checkpoint: nothing is lost.
+        shutil.rmtree(run.folder)
+    return step.words
+
+
+def _lacking(setup: Setup, step: Step) -> str:
+    """Why a step is left out: too few prompts or, in scale debug, which must run anywhere, no evaluator."""
+    from reviser.evaluation.evaluators import PACKAGES, require
+    from reviser.evaluation.mauve import MIN_TEXTS
+    from reviser.evaluation.reproduction import NEEDS_EVALUATOR
+
+    if step.name == "mauve" and setup.num_prompts < MIN_TEXTS:
+        return f"MAUVE needs at least {MIN_TEXTS} prompts, and there are {setup.num_prompts}; give --n {MIN_TEXTS}"
+    if setup.scale.name != "debug" or step.kind not in NEEDS_EVALUATOR:
+        return ""
+    try:
+        require(*(("mauve",) if step.name == "mauve" else ()), "transformers")
+        if setup.evaluator in PACKAGES:
+            PACKAGES[setup.evaluator].find()
+    except MissingPackageError as error:
+        return str(error)
+    return ""
+
+
+def _check_inputs(setup: Setup, step: Step) -> None:
+    """Say which step makes what is missing."""
+    from reviser.evaluation.reproduction import plan
+
+    if step.name == "data" and not setup.data and setup.scale.name != "debug":
+        raise ConfigError(
+            f"scale {setup.scale.name} needs text to train on; give --data, a data folder or text files"
+        )
+    if step.name == "report":
+        return
+    makers = {path: each.name for each in plan(setup) for path in (each.out, *_made(setup, each))}
+    for path in step.inputs:
+        if not path.exists():
+            raise DataError(f"step {step.name} needs {path}; run the step that makes it, {makers.get(path, 'data')}")
+
+
+def _made(setup: Setup, step: Step) -> list[Path]:
+    """Texts that a step leaves beside its result."""
+    suites = {"generate": "continuation", "infill": "infill"}
+    return [setup.written(suites[step.kind], step.system)] if step.kind in suites else []
+
+
+def _make_data(setup: Setup) -> None:
+    """Scale debug trains on this package's own source text, as it was at first."""
+    from reviser.cli.train import _prepare_own_source
+
+    _prepare_own_source(setup.out / "own-source").rename(setup.data_folder)
+
+
+def _make_prompts(setup: Setup) -> None:
+    """Held-out documents as JSON lines, as many as prompts may need."""
+    from reviser.data.shards import Shards
+    from reviser.evaluation.records import write_text
+
+    shards = Shards.open(setup.data_folder, "heldout")
+    count = min(len(shards), DOCUMENTS_A_PROMPT * setup.num_prompts)
+    texts = (shards.tokenizer.decode(shards[i].tolist()) for i in range(count))
+    write_text(setup.prompts_file, "".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+
+def _make_flops(setup: Setup) -> None:
+    from reviser.evaluation.records import make_result, write_result
+    from reviser.evaluation.reproduction_measures import flops_rows
+
+    config = {"prefix": setup.scale.prefix, "total": setup.scale.total, "ruler": setup.scale.ruler}
+    unit = "1e9 multiply-accumulates a continuation; operations are twice as many"
+    write_result(make_result("continuation_flops", flops_rows(setup), config, unit=unit), setup.result("flops"))
+
+
+def _make_seconds(setup: Setup) -> None:
+    from reviser.evaluation.records import make_result, write_result
+    from reviser.evaluation.reproduction_measures import seconds_rows
+
+    rows = seconds_rows(setup, lambda name: print(f"  {name}", file=sys.stderr))
+    config = {"texts": setup.scale.num_timed, "at_once": 1, "seed": setup.scale.seeds[0]}
+    write_result(make_result("continuation_seconds", rows, config), setup.result("seconds"))
+
+
+def _make_report(setup: Setup) -> None:
+    """The tables beside the paper's; apart from them everything that was measured."""
+    from reviser.cli import main
+    from reviser.evaluation.records import make_result, spell, write_result
+    from reviser.evaluation.reproduction import plan
+    from reviser.evaluation.reproduction_tables import gather
+
+    scale, out = setup.scale, setup.result("reproduction")
+    commands = [{"step": step.name, "command": spell(step.words)} for step in plan(setup)]
+    config = {
+        "scale": scale.name, "prompts": setup.num_prompts, "seeds": list(scale.seeds), "temperature": 0.9,
+        "top_k": 50, "evaluator": setup.evaluator, "judge": setup.judge,
+    }  # fmt: skip
+    write_result(make_result("reproduction", gather(setup), config, commands=commands), out)
+    measured = [step.out for step in plan(setup) if step.out.parent == out.parent and step.out.is_file()]
+    for name, files in (("report", [out]), ("measurements", measured)):
+        page, text = (str(setup.out / f"{name}.{ending}") for ending in ("html", "md"))
+        if files and main(["report", *map(str, files), "--html", page, "--markdown", text]):
+            raise DataError(f"some of the results in {out.parent} cannot be reported")
+
+
+OWN: dict[str, Callable[[Setup], None]] = {
+    "data": _make_data,
+    "prompts": _make_prompts,
+    "flops": _make_flops,
+    "seconds": _make_seconds,
+    "report": _make_report,
+}
+"""Steps without a command of their own."""
+
+
+def _show_plan(args: argparse.Namespace, setup: Setup, steps: Sequence[Step]) -> int:
+    from reviser.evaluation.records import spell
+    from reviser.evaluation.reproduction_costs import cost_of
+
+    peak, alphabet, rows = _peak(args.gpu), _alphabet(setup), list[dict[str, Any]]()
+    for step in steps:
+        cost = cost_of(setup, step, alphabet)
+        rows.append(
+            {"step": step.name, "is_there": is_there(setup, step), "flops": cost.flops, "hours": cost.hours(peak),
+             "disk_bytes": cost.disk, "command": spell(step.words)}
+        )  # fmt: skip
+    if args.json:
+        print(json.dumps({"scale": setup.scale.name, "gpu": args.gpu, "peak_flops": peak, "steps": rows}))
+    else:
+        print("\n".join(_tell_plan(args.gpu, rows)))
+    return 0
+
+
+def _peak(gpu: str) -> float:
+    from reviser.training.progress import PEAK_FLOPS
+
+    known = {name.lower().replace(" ", ""): peak for name, peak in PEAK_FLOPS.items()}
+    if gpu.lower() not in known:
+        raise ConfigError(f"no GPU {gpu!r}; those whose peak is known are {', '.join(known)}")
+    return known[gpu.lower()]
+
+
+def _alphabet(setup: Setup) -> Alphabet:
+    """Of the data that is there, or of the tokenizer that it will be made with."""
+    from reviser.tokenizer import load
+
+    folder = setup.data_folder
+    return load(folder if folder.is_dir() else setup.scale.tokenizer).alphabet
+
+
+def _tell_plan(gpu: str, rows: list[dict[str, Any]]) -> list[str]:
+    left = [row for row in rows if not row["is_there"]]
+    total = {key: sum(row[key] or 0 for row in left) for key in ("flops", "hours", "disk_bytes")}
+    lines = [f"{'step':<20}{'FLOPs':>10}{f'h ({gpu})':>12}{'disk, MB':>12}"]
+    for row in [*rows, {"step": "left to do", "is_there": False, **total}]:
+        cells = ["?" if row["flops"] is None else f"{row['flops']:.2e}"]
+        cells += ["?" if row["hours"] is None else f"{row['hours']:,.3f}", f"{row['disk_bytes'] / 1e6:,.1f}"]
+        note = "  there" if row["is_there"] else ""
+        lines.append(f"{row['step']:<20}{cells[0]:>10}{cells[1]:>12}{cells[2]:>12}{note}")
+        if "command" in row:
+            lines.append(f"    {row['command']}")
+    return lines

@@ -1,0 +1,103 @@
+"""What a continuation cost those who wrote it: its multiply-accumulates, and seconds on this machine.
+
+Both are means over texts with their errors. Multiply-accumulates follow from the actions, or passes, that a text
+really took; seconds are those of one text at a time, after one that is not counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from reviser.baselines.denoiser import FAMILIES
+from reviser.baselines.folder import family_of, load_tokenizer, read_denoiser
+from reviser.decoding.sampling import PAPER
+from reviser.evaluation.flops import diffusion_flops, flops
+from reviser.evaluation.records import Generation, Measure, Prompt
+from reviser.evaluation.reproduction import Setup, folder_of, writers
+from reviser.evaluation.systems import Budget, System, open_system
+from reviser.evaluation.texts import quotient, read_texts
+from reviser.model.folder import find, read_config
+from reviser.tokenizer import load
+from reviser.training.distributed import join_team
+
+
+def flops_rows(setup: Setup) -> list[dict[str, Any]]:
+    """Of every system whose shape is known."""
+    rows = []
+    for name, spec in writers(setup).items():
+        if not spec.startswith("hf:"):
+            generations = read_texts([setup.written("continuation", name)], setup.num_prompts)
+            prompts = [each.prompt_id for each in generations]
+            costs = list(_gmacs(setup, spec, generations))
+            rows.append({"system": name, "gmacs": _measure(quotient(prompts, costs))})
+    return rows
+
+
+def _gmacs(setup: Setup, spec: str, generations: list[Generation]) -> Iterator[float]:
+    """Of each text; an empty one took an action or a pass as well."""
+    folder, budget = folder_of(spec), _budget(setup)
+    is_denoiser = family_of(folder) in FAMILIES
+    model = (read_denoiser if is_denoiser else read_config)(find(folder)).model
+    tokenizer = load_tokenizer(folder)
+
+    def count(text: str) -> int:
+        return len(tokenizer.encode(text))
+
+    for each in generations:
+        prompt, asked = count(each.prefix), max(each.num_actions, 1)
+        if is_denoiser:
+            room = budget.tokens(_prompt(each), count)
+            yield diffusion_flops(model, room, steps=asked, prompt=prompt).macs / 1e9
+        else:
+            yield flops(model, min(max(each.num_tokens, 1), asked), actions=asked, prompt=prompt).macs / 1e9
+
+
+def seconds_rows(setup: Setup, report: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Of every system, for the first few prompts."""
+    device, rows = join_team(setup.device).device, []
+    for name, spec in writers(setup).items():
+        report(name)
+        system = open_system(f"{name}={spec}", PAPER, _budget(setup), str(device))
+        generations = read_texts([setup.written("continuation", name)], setup.num_prompts)
+        prompts = list({each.prompt_id: _prompt(each) for each in generations}.values())[: setup.scale.num_timed]
+        rows.append({"system": name} | time_system(system, prompts, setup.scale.seeds[0], device))
+    return rows
+
+
+def time_system(system: System, prompts: list[Prompt], seed: int, device: torch.device) -> dict[str, Any]:
+    """Seconds a continuation and tokens a second, one text at a time."""
+    list(system.generate(prompts[:1], seed))
+    spent, tokens = [], []
+    for prompt in prompts:
+        began = _now(device)
+        [written] = system.generate([prompt], seed)
+        spent.append(_now(device) - began)
+        tokens.append(float(written.num_tokens))
+    ids = [prompt.id for prompt in prompts]
+    return {"seconds": _measure(Measure.of(spent)), "tokens_per_s": _measure(quotient(ids, tokens, spent))}
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _prompt(each: Generation) -> Prompt:
+    return Prompt(each.prompt_id, each.prefix, each.reference, each.suffix)
+
+
+def _budget(setup: Setup) -> Budget:
+    """The room of `reviser eval continuation`."""
+    ruler = load(setup.scale.ruler)
+    return Budget(setup.scale.total - setup.scale.prefix, lambda text: len(ruler.encode(text)))
+
+
+def _measure(measure: Measure | None) -> dict[str, Any] | None:
+    if measure is None:
+        return None
+    return {"value": measure.value, "error": measure.error, "n": measure.n}

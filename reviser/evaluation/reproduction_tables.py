@@ -1,0 +1,247 @@
+"""A reproduction's results beside the paper's: a folder of results in, rows of tables out.
+
+    table       which of the paper's tables a row belongs to, or what it is about
+    system      and then a cell for each column: a number, a measure with its error, or nothing
+
+What was not measured is left out, and so is a table of which nothing was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reviser.baselines.denoiser import FAMILIES
+from reviser.baselines.denoiser import num_parameters as num_denoising
+from reviser.baselines.folder import family_of, read_denoiser
+from reviser.evaluation import reproduction_paper as paper
+from reviser.evaluation.evaluators import hash_weights
+from reviser.evaluation.report_kinds import scaled_error
+from reviser.evaluation.reproduction import DENOISERS, SYSTEMS, Setup, writers
+from reviser.evaluation.texts import quotient, read_texts
+from reviser.model.folder import find, read_config
+from reviser.model.size import num_parameters
+from reviser.trajectory.record import from_record
+from reviser.trajectory.statistics import ROWS, Counts, summarise
+
+Row = dict[str, Any]
+RATIOS = {
+    "actions_per_token": ("actions", "tokens"),
+    "insert_fraction": ("inserts", "actions"),
+    "move_fraction": ("moves", "actions"),
+    "mean_move_distance": ("travel", "moves"),
+    "backward_fraction": ("back_moves", "moves"),
+    "mean_insertion_position": ("relative_sum", "relative_count"),
+    "end_append_fraction": ("end_appends", "inserts"),
+    "revised_fraction": ("revised", "trajectories"),
+}
+"""Statistics of trajectories as one sum over another, so that they have errors."""
+
+
+def gather(setup: Setup) -> list[Row]:
+    """All tables that the folder's results give."""
+    makers = (systems, arena, evalppl, mauve, likelihood, gaps, trajectories, costs)
+    return [row for make in makers for row in make(setup)]
+
+
+def label(setup: Setup, name: str) -> str:
+    """
+    >>> from pathlib import Path
+    >>> from reviser.evaluation.reproduction import SCALES
+    >>> label(Setup(SCALES["debug"], Path()), "sedd-512")
+    'SEDD, 512 steps'
+    """
+    first, _, steps = name.partition("-")
+    if name in setup.others or first not in SYSTEMS:
+        return name
+    return SYSTEMS[first] + (f", {steps or 128} steps" if first in DENOISERS else "")
+
+
+def systems(setup: Setup) -> list[Row]:
+    """What was compared: sizes and trained positions, to see that they are equal."""
+    rows = []
+    for name, folder in ((name, setup.model(name)) for name in SYSTEMS):
+        if not folder.is_dir():
+            continue
+        is_denoiser = family_of(folder) in FAMILIES
+        found = (read_denoiser if is_denoiser else read_config)(find(folder))
+        count = num_denoising(found.format, found.model) if is_denoiser else num_parameters(found.model)
+        row: Row = {"table": "The systems", "system": label(setup, name), "parameters": count}
+        if (trained := found.trained) is not None:
+            row |= {"trained positions": trained.positions, "order": trained.order, "data": trained.data_sha256[:12]}
+        rows.append(row | {"model": str(folder), "weights": hash_weights(folder)[:12]})
+    return rows
+
+
+def _read(setup: Setup, name: str) -> dict[str, Any]:
+    path = setup.result(name)
+    return json.loads(path.read_text("utf-8")) if path.is_file() else {"rows": []}
+
+
+def _rows(setup: Setup, name: str) -> dict[str, Row]:
+    return {row["system"]: row for row in _read(setup, name)["rows"]}
+
+
+def arena(setup: Setup) -> list[Row]:
+    """How often a judge preferred each Reviser to each other system."""
+    document = _read(setup, "arena")
+    rates = {(row["system"], row["opponent"]): row["win_rate"] for row in document["rows"] if row["win_rate"]}
+    if not rates:
+        return []
+    sources = "tab:arena_vs_ar_baseline, tab:ar_baselines_100m, tab:arena_vs_diffusion"
+    title = f"Arena, wins in percent ({sources}); here by {document['config']['judge']}"
+    rows = []
+    for name in writers(setup):
+        if name != "ours":
+            row: Row = {"table": title, "against": label(setup, name)} | _paper_pair(paper.ARENA.get(name))
+            for reviser in ("paper", "ours"):
+                if reviser != name:
+                    row[f"{SYSTEMS[reviser]}, here"] = win_rate(rates, reviser, name)
+            rows.append(row)
+    return rows
+
+
+def win_rate(rates: Mapping[tuple[str, str], Row], one: str, other: str) -> Row | None:
+    """Percent that the first won, whichever of the two the judgments were counted for.
+
+    >>> share = {"value": 0.75, "low": 0.5, "high": 0.9, "error": 0.1, "n": 8}
+    >>> win_rate({("a", "b"): share}, "b", "a")
+    {'value': 25.0, 'error': 10.0, 'n': 8}
+    """
+    share = rates.get((one, other)) or rates.get((other, one))
+    if share is None:
+        return None
+    value = share["value"] if (one, other) in rates else 1 - share["value"]
+    error = share["error"]
+    return {"value": 100 * value, "error": error and 100 * error, "n": share["n"]}
+
+
+def _paper_pair(numbers: Sequence[Any] | None, what: str = "the paper") -> Row:
+    first, second = numbers or (None, None)
+    return {f"{what}, 100M": first, f"{what}, 300M": second}
+
+
+def evalppl(setup: Setup) -> list[Row]:
+    document, found = _read(setup, "evalppl"), _rows(setup, "evalppl")
+    by = document.get("evaluator", {}).get("name")
+    title = "evalPPL (tab:evalppl_vs_ar_baseline, tab:evalppl_vs_diffusion)"
+    rows = []
+    for name, row in found.items():
+        printed = paper.EVALPPL.get(name, (None,) * 4)
+        rows.append(
+            {"table": title, "system": label(setup, name)}
+            | _paper_pair(printed[:2], "the paper by GPT-2 Large")
+            | _paper_pair(printed[2:], "by Dream-7B")
+            | {f"here by {by}": row["perplexity"], "bits/byte": row["bits_per_byte"]}
+            | {"distinct-2": row.get("distinct_2"), "repeated 4-grams": row.get("repeated_4")}
+        )
+    return rows
+
+
+def mauve(setup: Setup) -> list[Row]:
+    document = _read(setup, "mauve")
+    features = f"{document.get('config', {}).get('features')}:{document.get('evaluator', {}).get('name')}"
+    title = f"MAUVE (tab:mauve_all, by BERT's pseudo-log-likelihoods); here by {features}"
+    return [
+        {"table": title, "system": label(setup, name)} | _paper_pair(paper.MAUVE.get(name)) | {"here": row["mauve"]}
+        for name, row in _rows(setup, "mauve").items()
+    ]
+
+
+def likelihood(setup: Setup) -> list[Row]:
+    title = "Likelihood of held-out text, bits per byte (not in the paper)"
+    return [
+        {
+            "table": title,
+            "system": label(setup, name).partition(",")[0],
+            "order": row["order"],
+            "samples": row["K"],
+            "bits/byte": {"value": row["bits_per_byte"], "error": scaled_error(row, "bits_per_byte"), "n": row["n"]},
+            "is": "exact" if row["is_exact"] else "a bound",
+        }
+        for name, row in _rows(setup, "likelihood").items()
+    ]
+
+
+def gaps(setup: Setup) -> list[Row]:
+    title = "Infilling, bits per byte by the evaluator (not in the paper)"
+    columns = {"suffix": "suffix_bits_per_byte", "gap": "gap_bits_per_byte", "both": "whole_bits_per_byte"}
+    return [
+        {"table": title, "system": label(setup, name)}
+        | {column: row.get(key) for column, key in columns.items()}
+        | {"length over the reference": row.get("length_over_reference")}
+        for name, row in _rows(setup, "gaps").items()
+    ]
+
+
+def trajectories(setup: Setup) -> list[Row]:
+    """The ten rows of the paper, with errors over prompts where a number is one sum over another."""
+    if not setup.result("trajectories").is_file():
+        return []
+    found = {name: _statistics(setup, name) for name in ("paper", "ours")}
+    rows = []
+    for title, key, form in ROWS:
+        if key in paper.TRAJECTORIES:
+            has_percent = form.endswith("%}")
+            row: Row = {"table": "How they edit (tab:trajectory_stats)", "": title + ", %" * has_percent}
+            row |= _paper_pair(paper.TRAJECTORIES[key])
+            cells = {name: _scaled(values[key], 100 if has_percent else 1) for name, values in found.items()}
+            rows.append(row | {f"{SYSTEMS[name]}, here": cell for name, cell in cells.items()})
+    return rows
+
+
+def _scaled(value: Any, scale: float) -> Any:
+    """A number, a measure with its error, or several numbers as one text, times a scale."""
+    if not isinstance(value, Mapping):
+        return None if value is None else scale * value
+    if "error" not in value:
+        return ", ".join("-" if part is None else f"{scale * part:.1f}" for part in value.values())
+    return {**value, "value": scale * value["value"], "error": value["error"] and scale * value["error"]}
+
+
+def _statistics(setup: Setup, name: str) -> Row:
+    texts = read_texts([setup.written("continuation", name)], setup.num_prompts)
+    generations = [each for each in texts if each.record]
+    drawn = [from_record(each.record or {}) for each in generations]
+    prompts, counts = [each.prompt_id for each in generations], []
+    for trajectory in drawn:
+        counts.append(Counts())
+        counts[-1].add(trajectory)
+    found = summarise(drawn)
+    for key, (top, bottom) in RATIOS.items():
+        parts = ([float(getattr(each, part)) for each in counts] for part in (top, bottom))
+        if (measure := quotient(prompts, *parts)) is not None:
+            found[key] = {"value": measure.value, "error": measure.error, "n": measure.n}
+    return found
+
+
+def costs(setup: Setup) -> list[Row]:
+    """Multiply-accumulates and seconds of a continuation, and how many times those of the left-to-right model."""
+    macs, seconds = _rows(setup, "flops"), _rows(setup, "seconds")
+    title = "The cost of a continuation (tab:prior_art_summary_main, app:diff_family_table_100m)"
+    return [
+        {
+            "table": title,
+            "system": label(setup, name),
+            "the paper's ratio, worked out": paper.COSTS.get(name),
+            "1e9 multiply-accumulates": macs.get(name, {}).get("gmacs"),
+            "ratio": _ratio(macs, name, "gmacs"),
+            "seconds": seconds.get(name, {}).get("seconds"),
+            "ratio of seconds": _ratio(seconds, name, "seconds"),
+        }
+        for name in writers(setup)
+        if name in macs or name in seconds
+    ]
+
+
+def _ratio(rows: Mapping[str, Row], name: str, key: str) -> Row | None:
+    """To the left-to-right model, the errors of both carried over to first order."""
+    if name not in rows or "ar" not in rows:
+        return None
+    top, bottom = rows[name][key], rows["ar"][key]
+    value = top["value"] / bottom["value"]
+    if name == "ar" or None in (top["error"], bottom["error"]):
+        return {"value": value, "error": None, "n": top["n"]}
+    relative = (top["error"] / top["value"]) ** 2 + (bottom["error"] / bottom["value"]) ** 2
+    return {"value": value, "error": value * relative**0.5, "n": top["n"]}
