@@ -6,15 +6,15 @@ TEST_STAMP := .venv/.installed-for-tests
 # Not in constraints.txt: torch for CUDA brings the Triton it was built with.
 TRITON := triton==3.9.0
 
-.PHONY: demo test test-all check bench format docs clean
+.PHONY: demo test test-all check bench format docs samples clean
 
-# Nobody writes this way; it shows every action a model can learn by mending (docs/trajectories.md).
+# A terminal shows the canvas while it is edited; elsewhere every action is a line.
 demo: $(STAMP)
 	@mkdir -p build
-	$(BIN)/reviser trajectory make "No good letter was ever written from left to right." \
-		--order scramble:edit=0.15 --seed 243 > build/demo.jsonl
-	$(BIN)/reviser trajectory show build/demo.jsonl
-	$(BIN)/reviser trajectory check build/demo.jsonl
+	$(BIN)/reviser generate "The old lighthouse" --seed 144 --keep-moves --live \
+		--out build/demo.jsonl --html build/demo.html
+	@test -t 1 || $(BIN)/reviser trajectory show build/demo.jsonl
+	@echo "build/demo.html replays it; more: $(BIN)/reviser infill 'The old lighthouse ___ until morning.' --live"
 
 test: $(TEST_STAMP)
 	$(BIN)/python -m pytest
@@ -41,6 +41,9 @@ format: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m reviser.cli.reference > docs/cli.md
+
+samples: $(STAMP)
+	$(BIN)/python -m reviser.cli.samples > docs/samples.md
 
 clean:
 	rm -rf .venv

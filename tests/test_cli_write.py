@@ -168,7 +168,7 @@ def test_seeds_decide(model: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_sampling_field_is_an_option_and_arrives(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     values = {
         "temperature": 0.7, "top_k": 9, "top_p": 0.8, "min_p": 0.1, "move_temperature": 0.5, "stop_bias": -0.5,
-        "jump_bias": 0.25, "min_tokens": 3, "no_repeat": 4, "calm": True,
+        "jump_bias": 0.25, "keep_moves": True, "min_tokens": 3, "no_repeat": 4, "calm": True,
     }  # fmt: skip
     assert set(values) == {each.name for each in fields(Sampling)}
     base = ["generate", PROMPT, "--model", model, "--max-actions", 3]

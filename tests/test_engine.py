@@ -58,6 +58,7 @@ samplings = st.sampled_from([
     Sampling(temperature=1.3, top_k=0),
     Sampling(top_k=7, top_p=0.9, min_p=0.02, stop_bias=-1.0, min_tokens=3, no_repeat=2, calm=True),
     Sampling(move_temperature=0.4, stop_bias=-3.0, jump_bias=1.5),
+    Sampling(top_k=5, keep_moves=True, calm=True, min_tokens=3, jump_bias=0.5),
 ])  # fmt: skip
 
 

@@ -364,7 +364,7 @@ def test_a_table_without_a_result_or_an_end_is_named() -> None:
             fill(text + rest, {"speed": SPEED}, "x.md")
 
 
-@pytest.mark.parametrize("name, count", [("README.md", 2), ("docs/report.md", 1)])
+@pytest.mark.parametrize("name, count", [("README.md", 2), ("docs/report.md", 1), ("docs/trajectories.md", 1)])
 def test_tables_of_readme_and_docs_are_what_the_results_say(name: str, count: int) -> None:
     report = read_report([ROOT / "results"])
     assert report.complaints == ()

@@ -240,6 +240,8 @@ def test_a_failure_names_its_step_and_how_to_go_on(setup: Setup, capsys: pytest.
     err = capsys.readouterr().err
     assert f"step generate:ar failed; mend that and go on with: {spell((*setup.words, '--resume'))}" in err
     assert "step generate:ar: reviser eval continuation absent" in err
+    assert run_steps(setup, steps, False, told, only="generate") == 2
+    assert capsys.readouterr().err.endswith("--only generate --resume\n")
 
 
 def test_the_words_of_a_setup_give_the_setup_again(setup: Setup, tmp_path: Path) -> None:
@@ -395,14 +397,15 @@ def test_flops_are_those_of_the_actions_that_texts_took(setup: Setup) -> None:
     assert folders["ar"] == setup.model("ar")
 
 
-@given(st.floats(0, 1), st.floats(0.01, 0.5))
-def test_what_one_wins_the_other_loses(value: float, error: float) -> None:
-    share = {"value": value, "low": 0.0, "high": 1.0, "error": error, "n": 9}
+@given(st.lists(st.floats(0, 1), min_size=3, max_size=3).map(sorted))
+def test_what_one_wins_the_other_loses(ends: list[float]) -> None:
+    share = {"low": ends[0], "value": ends[1], "high": ends[2], "error": 0.1, "n": 9}
     one, other = (win_rate({("a", "b"): share}, *pair) for pair in (("a", "b"), ("b", "a")))
     assert one is not None
     assert other is not None
     assert one["value"] + other["value"] == pytest.approx(100)
-    assert one["error"] == other["error"] == pytest.approx(100 * error)
+    assert one["high"] + other["low"] == pytest.approx(100)
+    assert one["low"] <= one["value"] <= one["high"]
     assert win_rate({}, "a", "b") is None
 
 
@@ -428,14 +431,14 @@ def test_tables_hold_our_numbers_beside_the_papers(setup: Setup) -> None:
     assert ppl["here by smollm2"] == measure
     [won] = [row for row in found if row.get("against") == "left to right"]
     assert (won["the paper, 100M"], won["the paper, 300M"]) == (61.3, 54.4)
-    assert won["our Reviser, here"] == {"value": 75.0, "error": 10.0, "n": 8}
+    assert won["our Reviser, here"] == {"value": 75.0, "low": 50.0, "high": 90.0, "n": 8}
     assert won["the paper's Reviser, here"] is None
     commands = [{"step": "data", "command": "reviser data"}]
     section, _ = render(Path("x.json"), make_result("reproduction", found, {}, commands=commands))
     tables = section.tables
     assert tables[-1].rows == (("data", "reviser data"),)
     [arena_table] = [table for table in tables if table.title.startswith("Arena")]
-    assert ("left to right", "61.30", "54.40", "75 ± 10") in arena_table.rows
+    assert ("left to right", "61.30", "54.40", "75.00 (50.00 to 90.00)") in arena_table.rows
     assert len(tables) == 3
 
 

@@ -16,6 +16,7 @@ from laws import ALPHABET, states
 from reviser.actions import INSERT_MOVE, MOVES, OPERATORS, REPLACE
 from reviser.canvas import Canvas, Rules, apply, valid_mask
 from reviser.decoding.board import Board
+from reviser.decoding.lean_sampling import LeanChooser
 from reviser.decoding.sampling import (
     GREEDY,
     PAPER,
@@ -289,6 +290,26 @@ def test_the_jump_bias_counts_for_the_first_move_alone() -> None:
     assert torch.equal(guarded[1], log_p[1])
 
 
+@pytest.mark.parametrize(("bias", "is_behind_move"), [(0.0, False), (1.0, False), (1.0, True)])
+def test_moves_stay_as_probable_as_the_model_says(bias: float, is_behind_move: bool) -> None:
+    num = 4000
+    logits, valid = make_logits(1, 4, spread=1.0), torch.full((num,), EVERYTHING)
+    log_p = logits.masked_fill(~allowed(valid[:1], ALPHABET), -torch.inf).log_softmax(-1)[0]
+    is_move = torch.tensor([ALPHABET.is_move(a) for a in range(A)])
+    odds = log_p[is_move].exp().sum() / log_p[~is_move].exp().sum() * math.exp(0 if is_behind_move else bias)
+    moves, rest = (log_p.masked_fill(mask, -torch.inf) / 0.5 for mask in (~is_move, is_move))
+    rest[rest < rest.topk(3).values[-1]] = -torch.inf
+    moves[moves < moves.topk(3).values[-1]] = -torch.inf
+    expected = (odds * moves.softmax(-1) + rest.softmax(-1)) / (1 + odds)
+    chance = (torch.arange(num, dtype=torch.float64) + 0.5) / num
+    last = torch.full((num,), ALPHABET.move(4) if is_behind_move else 0)
+    for kind in (Chooser, LeanChooser):
+        chooser = kind(Sampling(0.5, 3, keep_moves=True, jump_bias=bias), ALPHABET, torch.device("cpu"))
+        actions, _ = chooser.choose(logits.repeat(num, 1) + 100, valid, chance, last)
+        counts = torch.bincount(actions, minlength=A) / num
+        assert (counts - expected).abs().max() < 2.01 / num
+
+
 @given(states(), st.integers(1, 4))
 def test_repeated_tokens_would_write_an_n_gram_again(state: tuple[Canvas, Rules], size: int) -> None:
     canvas, _ = state
@@ -356,6 +377,7 @@ def test_choosing_is_one_graph() -> None:
             {"temperature": 0.0, "move_temperature": 0.5},
             "move_temperature=0.5 means nothing at temperature=0; drop one",
         ),
+        ({"temperature": 0.0, "keep_moves": True}, "keep_moves=True means nothing at temperature=0; drop one"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_named(change: dict[str, Any], text: str) -> None:

@@ -233,7 +233,9 @@ def test_training_begins_with_the_weights_it_is_given(data: Path, tmp_path: Path
     wider = make_trainer(data, f"train.init={tmp_path / 'given'}", "model.ff_width=96")
     with pytest.raises(CheckpointError, match=r"given: tensor blocks.0.mlp.up.weight has the shape"):
         wider.begin()
-    with pytest.raises(CheckpointError, match=r"^no model folder nowhere; give a folder, or a hub id like name/model$"):
+    with pytest.raises(
+        CheckpointError, match=r"^no model folder nowhere; give a folder, or a hub id like name/model$"
+    ):
         make_trainer(data, "train.init=nowhere").begin()
 
 

@@ -85,7 +85,7 @@ def run_reproduce(args: argparse.Namespace) -> int:
     told: dict[str, str] = {}
     # What the commands print is on the way; the report and the list of steps are what came of it.
     with redirect_stdout(sys.stderr):
-        code = run_steps(setup, steps, args.resume, told)
+        code = run_steps(setup, steps, args.resume, told, args.only)
     report = setup.out / "report.html"
     if args.json:
         print(json.dumps({"out": str(setup.out), "steps": told, "report": str(report) if report.is_file() else None}))
@@ -128,7 +128,9 @@ def _pair(text: str, option: str, example: str) -> tuple[str, str]:
     return name, value
 
 
-def run_steps(setup: Setup, steps: Sequence[Step], is_resuming: bool, told: dict[str, str]) -> int:
+def run_steps(
+    setup: Setup, steps: Sequence[Step], is_resuming: bool, told: dict[str, str], only: str | None = None
+) -> int:
     """Do what is not done, up to the first failure; `told` says what became of each step."""
     for step in steps:
         try:
@@ -140,15 +142,16 @@ def run_steps(setup: Setup, steps: Sequence[Step], is_resuming: bool, told: dict
             code = STOPPED
         if code:
             told[step.name] = "stopped" if code == STOPPED else "failed"
-            print(f"step {step.name} {told[step.name]}; {_go_on(setup, code)}", file=sys.stderr)
+            print(f"step {step.name} {told[step.name]}; {_go_on(setup, code, only)}", file=sys.stderr)
             return code
     return 0
 
 
-def _go_on(setup: Setup, code: int) -> str:
+def _go_on(setup: Setup, code: int, only: str | None) -> str:
     from reviser.evaluation.records import spell
 
-    return f"{'' if code == STOPPED else 'mend that and '}go on with: {spell((*setup.words, '--resume'))}"
+    words = [*setup.words, *(["--only", only] if only else []), "--resume"]
+    return f"{'' if code == STOPPED else 'mend that and '}go on with: {spell(words)}"
 
 
 def run_step(setup: Setup, step: Step, is_resuming: bool, told: dict[str, str]) -> int:
@@ -335,7 +338,10 @@ def _make_report(setup: Setup) -> None:
     from reviser.evaluation.reproduction_tables import gather
 
     scale, out = setup.scale, setup.result("reproduction")
-    commands = [{"step": step.name, "command": spell(step.words)} for step in plan(setup)]
+    commands = [
+        {"step": step.name, "is there": step.out.is_file() or step.name == "report", "command": spell(step.words)}
+        for step in plan(setup)
+    ]
     config = {
         "scale": scale.name, "prompts": setup.num_prompts, "seeds": list(scale.seeds), "temperature": 0.9,
         "top_k": 50, "evaluator": setup.evaluator, "judge": setup.judge,

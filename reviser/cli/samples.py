@@ -39,7 +39,7 @@ for tokens, and how many insertions were not at the end of what stood there.
 def show_text(text: Text, before: str, behind: str) -> str:
     """One text as a Markdown quotation."""
     new = text.new.strip("\n").replace("\n", "  \n> ")
-    return f"> **{before}**{new}**{behind}**\n> ({describe(text)})" if behind else f"> **{before}**{new} ({describe(text)})"
+    return f"> **{before}**{new}{f'**{behind}**' if behind else ''} ({describe(text)})"
 
 
 def describe(text: Text) -> str:

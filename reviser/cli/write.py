@@ -125,9 +125,7 @@ def _add_options(parser: ArgumentParser, max_tokens: int | None = None) -> None:
 def _add_sampling(parser: ArgumentParser) -> None:
     """An option for every field of `Sampling`, with what its docstring says."""
     group = parser.add_argument_group("sampling")
-    group.add_argument(
-        "--sampling", choices=tuple(NAMED), default="paper", help="settings to begin with (default paper)"
-    )
+    group.add_argument("--sampling", choices=tuple(NAMED), default="default", help="settings to begin with")
     group.add_argument("--greedy", dest="sampling", action="store_const", const="greedy", help="--sampling greedy")
     notes = _notes()
     for each in fields(Sampling):

@@ -101,7 +101,7 @@ class FusedChooser(Chooser):
         count = min(k + TIES, log_p.shape[1])
         if sampling.temperature == 0 or not k or count > MOST_CANDIDATES:
             return super().draw(log_p, valid, uniforms, last, grown, banned)
-        scores = self._guard(log_p, valid, last, grown, banned) if sampling.has_guards else log_p
+        scores, uniforms = self.shape(log_p, valid, uniforms, last, grown, banned)
         values, ids = self._highest(scores, count)
         out = torch.empty(B, dtype=torch.int64, device=log_p.device)
         _draw[(B,)](

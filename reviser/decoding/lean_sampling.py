@@ -53,7 +53,7 @@ class LeanChooser(Chooser):
         sampling, size = self.sampling, log_p.shape[1]
         if sampling.temperature == 0 or sampling.top_k == 0:
             return super().draw(log_p, valid, uniforms, last, grown, banned)
-        scores = self._guard(log_p, valid, last, grown, banned) if sampling.has_guards else log_p
+        scores, uniforms = self.shape(log_p, valid, uniforms, last, grown, banned)
         k, actions = min(sampling.top_k, size), np.empty(len(scores), np.int64)
         rules = min(k + TIES, size), k, sampling.temperature, sampling.top_p, sampling.min_p
         _draw(scores.numpy(), uniforms.numpy(), *rules, actions)

@@ -147,7 +147,7 @@ class Chooser:
         banned: Tensor | None = None,
     ) -> Tensor:
         """The actions [B] that `uniforms` [B] pick by the rules of the sampling; `log_p` stays as it is."""
-        scores = self._guard(log_p, valid, last, grown, banned) if self.sampling.has_guards else log_p
+        scores, uniforms = self.shape(log_p, valid, uniforms, last, grown, banned)
         if self.sampling.temperature == 0:
             return scores.max(dim=-1).indices
         ids, shares = self._candidates(scores)
@@ -155,6 +155,38 @@ class Chooser:
         # Right of equal steps, so that a share of 0 is never picked; below the top, since a uniform is below 1.
         place = torch.searchsorted(ladder, uniforms[:, None] * ladder[:, -1:], right=True)
         return ids.gather(1, place.clamp_(max=ladder.shape[1] - 1))[:, 0]
+
+    def shape(
+        self,
+        log_p: Tensor,
+        valid: Tensor,
+        uniforms: Tensor,
+        last: Tensor | None,
+        grown: Tensor | None,
+        banned: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Scores [B, A] after all guards, and the uniforms [B] that pick among them."""
+        scores = self._guard(log_p, valid, last, grown, banned) if self.sampling.has_guards else log_p
+        return self._part(log_p, scores, uniforms, last) if self.sampling.keep_moves else (scores, uniforms)
+
+    def _part(self, log_p: Tensor, scores: Tensor, uniforms: Tensor, last: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Settle by the model's own probability whether each row moves, and leave either MOVEs or all else."""
+        first, end = self.alphabet.num_text + MOVES, self.alphabet.num_text + REPLACE
+        moves, rest, only = log_p[:, first:end], self._copy(scores), self._copy(scores)
+        rest[:, first:end] = -torch.inf
+        only[:, :first], only[:, end:] = -torch.inf, -torch.inf
+        others = 1 - moves.exp().sum(dim=-1, dtype=torch.float64)
+        chance = (
+            moves.masked_fill(scores[:, first:end] == -torch.inf, -torch.inf).exp().sum(dim=-1, dtype=torch.float64)
+        )
+        if self.sampling.jump_bias:
+            begins = self._begins.index_select(0, _given(last, "last", "jump_bias"))[:, 0]
+            chance = chance * (self.sampling.jump_bias * begins.double()).exp()
+        chance = chance / (chance + others.clamp(min=1e-12))
+        chance = torch.where(rest.amax(dim=-1) > -torch.inf, chance, 1.0)
+        moves_now = uniforms < chance
+        again = torch.where(moves_now, uniforms / chance, (uniforms - chance) / (1 - chance))
+        return torch.where(moves_now[:, None], only, rest), again.clamp(max=1 - 2**-53)
 
     def _guard(
         self, log_p: Tensor, valid: Tensor, last: Tensor | None, grown: Tensor | None, banned: Tensor | None
@@ -171,7 +203,7 @@ class Chooser:
         if sampling.stop_bias:
             scores[:, first + STOP].add_(sampling.stop_bias)
         moves = scores[:, first + MOVES : first + REPLACE]
-        if sampling.jump_bias:
+        if sampling.jump_bias and not sampling.keep_moves:
             begins = self._begins.index_select(0, _given(last, "last", "jump_bias"))
             moves.add_(sampling.jump_bias * begins)
         if sampling.move_temperature is not None:

@@ -14,7 +14,7 @@ from reviser.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How actions are drawn from the model's distribution; the last six are off unless asked for."""
+    """How actions are drawn from the model's distribution; the last seven are off unless asked for."""
 
     temperature: float = 0.9
     """Divides log-probabilities; 0 takes the most probable action, whatever the truncations say."""
@@ -24,6 +24,8 @@ class Sampling:
     """Only the most probable that together reach this probability, among those that top_k leaves."""
     min_p: float = 0.0
     """Only those at least this many times as probable as the most probable."""
+    keep_moves: bool = False
+    """To move stays as probable as the model says; temperature and truncation act among moves and among the rest."""
     move_temperature: float | None = None
     """The temperature of MOVEs; below `temperature` they are fewer and surer. None: the same."""
     jump_bias: float = 0.0
@@ -47,10 +49,9 @@ class Sampling:
             self._check(name, "finite", True)
         if self.move_temperature is not None:
             self._check("move_temperature", "finite and above 0", self.move_temperature > 0)
-            if self.temperature == 0:
-                raise ConfigError(
-                    f"move_temperature={self.move_temperature} means nothing at temperature=0; drop one"
-                )
+        for name in ("move_temperature", "keep_moves"):
+            if getattr(self, name) and self.temperature == 0:
+                raise ConfigError(f"{name}={getattr(self, name)} means nothing at temperature=0; drop one")
 
     def _check(self, name: str, allowed: str, is_allowed: bool) -> None:
         value = getattr(self, name)
@@ -64,7 +65,9 @@ class Sampling:
         return is_shaped or self.calm or self.min_tokens > 0 or self.no_repeat > 0
 
 
+DEFAULT = Sampling(temperature=1.0, top_k=50, min_p=0.06, calm=True)
+"""The lowest perplexity to a separate model at equal diversity, for the shipped model (docs/decoding.md)."""
 PAPER = Sampling(temperature=0.9, top_k=50)
 GREEDY = Sampling(temperature=0)
-NAMED = {"paper": PAPER, "greedy": GREEDY}
+NAMED = {"default": DEFAULT, "paper": PAPER, "greedy": GREEDY}
 """What can be asked for by name."""

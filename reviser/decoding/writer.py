@@ -18,7 +18,7 @@ from reviser.canvas import Rules
 from reviser.decoding.engine import Engine, Event, Request
 from reviser.decoding.lean import LeanStep, can_be_lean
 from reviser.decoding.reference import Written
-from reviser.decoding.sampling import PAPER, Sampling
+from reviser.decoding.settings import DEFAULT, Sampling
 from reviser.errors import ConfigError
 from reviser.model.checkpoint import check_tokenizer, from_pretrained, tokenizer_of
 from reviser.model.folder import SHIPPED, find, read_config
@@ -111,7 +111,7 @@ class Writer:
         max_actions: int = 256,
         max_tokens: int | None = None,
         seed: int = 0,
-        sampling: Sampling = PAPER,
+        sampling: Sampling = DEFAULT,
     ) -> list[Text]:
         """`n` continuations of each prompt, in the order of the prompts."""
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
@@ -128,7 +128,7 @@ class Writer:
         max_actions: int = 256,
         max_tokens: int | None = None,
         seed: int = 0,
-        sampling: Sampling = PAPER,
+        sampling: Sampling = DEFAULT,
     ) -> list[Text]:
         """`n` ways to fill the gap between two texts."""
         return self.write_seeds([self.gap(prefix, suffix, max_tokens)], n, best_of, max_actions, seed, sampling)
@@ -142,7 +142,7 @@ class Writer:
         max_actions: int = 256,
         max_tokens: int | None = None,
         seed: int = 0,
-        sampling: Sampling = PAPER,
+        sampling: Sampling = DEFAULT,
     ) -> list[Text]:
         """`n` revisions of a text; what the model may do to it are its operators."""
         return self.write_seeds([self.revision(text, max_tokens)], n, best_of, max_actions, seed, sampling)
@@ -153,7 +153,7 @@ class Writer:
         *,
         max_actions: int = 256,
         seed: int = 0,
-        sampling: Sampling = PAPER,
+        sampling: Sampling = DEFAULT,
         number: int = 0,
     ) -> Iterator[Event]:
         """Every action as it is chosen; `start` is a prompt or any seed.
@@ -192,7 +192,7 @@ class Writer:
         best_of: int = 1,
         max_actions: int = 256,
         seed: int = 0,
-        sampling: Sampling = PAPER,
+        sampling: Sampling = DEFAULT,
     ) -> list[Text]:
         """`n` texts from each seed, in the order of the seeds."""
         if n < 1 or best_of < 1:
@@ -206,7 +206,7 @@ class Writer:
         groups = [texts[start : start + best_of] for start in range(0, len(texts), best_of)]
         return [max(group, key=lambda text: text.score) for group in groups]
 
-    def write(self, requests: Sequence[Request], sampling: Sampling = PAPER) -> list[Text]:
+    def write(self, requests: Sequence[Request], sampling: Sampling = DEFAULT) -> list[Text]:
         """What requests grow into, for callers that make seeds and random numbers themselves."""
         num_rows = max(min(self.num_rows, len(requests)), 1)
         written = Engine(self.model, sampling, num_rows, self._steps).write(requests)

@@ -67,7 +67,7 @@ def systems(setup: Setup) -> list[Row]:
         is_denoiser = family_of(folder) in FAMILIES
         found = (read_denoiser if is_denoiser else read_config)(find(folder))
         count = num_denoising(found.format, found.model) if is_denoiser else num_parameters(found.model)
-        row: Row = {"table": "The systems", "system": label(setup, name), "parameters": count}
+        row: Row = {"table": "The systems", "system": SYSTEMS[name], "parameters": count}
         if (trained := found.trained) is not None:
             row |= {"trained positions": trained.positions, "order": trained.order, "data": trained.data_sha256[:12]}
         rows.append(row | {"model": str(folder), "weights": hash_weights(folder)[:12]})
@@ -90,7 +90,7 @@ def arena(setup: Setup) -> list[Row]:
     if not rates:
         return []
     sources = "tab:arena_vs_ar_baseline, tab:ar_baselines_100m, tab:arena_vs_diffusion"
-    title = f"Arena, wins in percent ({sources}); here by {document['config']['judge']}"
+    title = f"Arena, wins in percent with intervals of 95% ({sources}); here by {document['config']['judge']}"
     rows = []
     for name in writers(setup):
         if name != "ours":
@@ -103,18 +103,19 @@ def arena(setup: Setup) -> list[Row]:
 
 
 def win_rate(rates: Mapping[tuple[str, str], Row], one: str, other: str) -> Row | None:
-    """Percent that the first won, whichever of the two the judgments were counted for.
+    """Percent that the first won and its interval, whichever of the two the judgments were counted for.
 
-    >>> share = {"value": 0.75, "low": 0.5, "high": 0.9, "error": 0.1, "n": 8}
+    >>> share = {"value": 0.75, "low": 0.5, "high": 1.0, "error": 0.1, "n": 8}
     >>> win_rate({("a", "b"): share}, "b", "a")
-    {'value': 25.0, 'error': 10.0, 'n': 8}
+    {'value': 25.0, 'low': 0.0, 'high': 50.0, 'n': 8}
     """
-    share = rates.get((one, other)) or rates.get((other, one))
-    if share is None:
+    if share := rates.get((one, other)):
+        value, low, high = share["value"], share["low"], share["high"]
+    elif share := rates.get((other, one)):
+        value, low, high = 1 - share["value"], 1 - share["high"], 1 - share["low"]
+    else:
         return None
-    value = share["value"] if (one, other) in rates else 1 - share["value"]
-    error = share["error"]
-    return {"value": 100 * value, "error": error and 100 * error, "n": share["n"]}
+    return {"value": 100 * value, "low": 100 * low, "high": 100 * high, "n": share["n"]}
 
 
 def _paper_pair(numbers: Sequence[Any] | None, what: str = "the paper") -> Row:
@@ -154,7 +155,7 @@ def likelihood(setup: Setup) -> list[Row]:
     return [
         {
             "table": title,
-            "system": label(setup, name).partition(",")[0],
+            "system": SYSTEMS.get(name, name),
             "order": row["order"],
             "samples": row["K"],
             "bits/byte": {"value": row["bits_per_byte"], "error": scaled_error(row, "bits_per_byte"), "n": row["n"]},
@@ -213,6 +214,8 @@ def _statistics(setup: Setup, name: str) -> Row:
         parts = ([float(getattr(each, part)) for each in counts] for part in (top, bottom))
         if (measure := quotient(prompts, *parts)) is not None:
             found[key] = {"value": measure.value, "error": measure.error, "n": measure.n}
+    ends = found["end_append_fraction"]
+    found["non_end_append_fraction"] = ends and {**ends, "value": 1 - ends["value"]}
     return found
 
 
