@@ -15,7 +15,8 @@ import torch
 
 from reviser.errors import CheckpointError, ConfigError, MissingPackageError
 from reviser.evaluation import evaluators
-from reviser.evaluation.evaluators import PACKAGES, Package, hash_weights, load
+from reviser.evaluation.evaluator import hash_weights
+from reviser.evaluation.evaluators import PACKAGES, Package, load
 
 transformers = pytest.importorskip("transformers")
 

@@ -15,7 +15,8 @@ from test_eval_evaluators import PROSE, make_bert, make_gpt2
 
 from reviser.errors import CheckpointError
 from reviser.evaluation import features
-from reviser.evaluation.evaluators import Evaluator, load
+from reviser.evaluation.evaluator import Evaluator
+from reviser.evaluation.evaluators import load
 from reviser.evaluation.features import embed, load_features, parse
 
 pytest.importorskip("transformers")

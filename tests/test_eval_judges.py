@@ -13,7 +13,8 @@ from judged import arena_command, make_many, write
 
 from reviser.errors import CheckpointError, ConfigError, DataError
 from reviser.evaluation.arena import Pair, make_pairs
-from reviser.evaluation.evaluators import Evaluator, load
+from reviser.evaluation.evaluator import Evaluator
+from reviser.evaluation.evaluators import load
 from reviser.evaluation.judges import (
     CHAT_TEMPLATE,
     CRITIC_TEMPLATE,

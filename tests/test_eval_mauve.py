@@ -12,7 +12,8 @@ from test_eval_evaluators import PROSE, make_bert
 
 from reviser.cli import main
 from reviser.errors import DataError
-from reviser.evaluation.evaluators import Evaluator, load
+from reviser.evaluation.evaluator import Evaluator
+from reviser.evaluation.evaluators import load
 from reviser.evaluation.features import embed
 from reviser.evaluation.mauve import check_counts, compare, summarise
 from reviser.evaluation.records import Generation

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
     from reviser.evaluation.arena import Judge, JudgmentFile, Pair
-    from reviser.evaluation.evaluators import Evaluator
+    from reviser.evaluation.evaluator import Evaluator
 
 
 def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:

@@ -142,7 +142,7 @@ def _have_written(
 
 def _name_maker(model: str, settings: list[Any]) -> str:
     """What a text depends on besides prompt and seed, as a short hash."""
-    from reviser.evaluation.evaluators import hash_weights
+    from reviser.evaluation.evaluator import hash_weights
 
     path, *changes = model.removeprefix("hf:").split(",")
     weights = hash_weights(Path(path)) if Path(path).is_dir() else model

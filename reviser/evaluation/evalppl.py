@@ -31,7 +31,7 @@ import torch.nn.functional as F
 
 from reviser.errors import DataError
 from reviser.evaluation.diversity import measure
-from reviser.evaluation.evaluators import Evaluator
+from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.records import Generation, Measure
 from reviser.evaluation.texts import Spread, by_seed, by_system, quotient
 

@@ -31,15 +31,13 @@ import torch
 
 from reviser.data.shards import hash_file
 from reviser.errors import CheckpointError, ConfigError, MissingPackageError
+from reviser.evaluation.evaluator import SHIFTED, Evaluator, Kind, hash_weights
 
-Kind = Literal["causal", "masked", "encoder"]
 INSTALL = "pip install 'reviser[eval]'"
 STARTED = "reviser.json"
 """In a cache folder: whether texts begin with the start token, which tokenizers made from GGUF files do not know."""
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 HUB_FILES = ["*.json", "*.txt", "*.model", "*.py"]
-SHIFTED = ("Dream",)
-"""Masked models made from causal ones: what stands at a position is predicted at the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,36 +94,6 @@ PACKAGES = {
         ),
     )
 }
-
-
-@dataclass(frozen=True)
-class Evaluator:
-    """A loaded model with its tokenizer, and what it is."""
-
-    name: str
-    sha256: str
-    kind: Kind
-    model: Any
-    tokenizer: Any
-    limit: int
-    """Tokens it reads at most."""
-    has_start: bool = False
-    """Whether texts begin with the start token although the tokenizer does not put it there."""
-
-    @property
-    def is_shifted(self) -> bool:
-        return self.model.config.model_type in SHIFTED
-
-    @property
-    def device(self) -> torch.device:
-        found: torch.device = self.model.device
-        return found
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """For a result document."""
-        dtype = str(self.model.dtype).removeprefix("torch.")
-        return {"name": self.name, "kind": self.kind, "sha256": self.sha256, "dtype": dtype}
 
 
 def load(
@@ -210,18 +178,6 @@ def find(name: str) -> tuple[Path, str]:
     if not path.is_dir():
         path = _download(name)
     return path, hash_weights(path)
-
-
-def hash_weights(folder: Path) -> str:
-    """The sha256 of a folder's weights; of the list of their names and sums where there are several files."""
-    files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
-    if not files:
-        raise CheckpointError(f"{folder} holds no weights (*.safetensors or *.bin); give a `transformers` folder")
-    sums = [hash_file(file) for file in files]
-    if len(sums) == 1:
-        return sums[0]
-    lines = "".join(f"{each}  {file.name}\n" for each, file in zip(sums, files, strict=True))
-    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def _download(name: str) -> Path:

@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from reviser.evaluation.evaluators import Evaluator, Kind, load
+from reviser.evaluation.evaluator import Evaluator, Kind
+from reviser.evaluation.evaluators import load
 
 Features = npt.NDArray[np.float32]
 KINDS: dict[str, Kind] = {"mean": "encoder", "last": "encoder", "logp": "causal", "bert": "masked"}

@@ -16,7 +16,7 @@ from typing import Any
 
 from reviser.errors import ConfigError, DataError
 from reviser.evaluation.evalppl import Advance, Score, bits_per_byte, score
-from reviser.evaluation.evaluators import Evaluator
+from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.records import Generation
 from reviser.evaluation.texts import by_system, prompts_of, quotient
 

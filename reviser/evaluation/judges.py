@@ -28,7 +28,7 @@ from reviser.evaluation.endpoint import Endpoint, RefusedError, UnansweredError
 from reviser.evaluation.records import Generation
 
 if TYPE_CHECKING:
-    from reviser.evaluation.evaluators import Evaluator
+    from reviser.evaluation.evaluator import Evaluator
 
 MARKS = {"A": "first", "B": "second", "C": "tie"}
 _HEAD = (

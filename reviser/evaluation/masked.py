@@ -15,7 +15,7 @@ from torch import Tensor
 from reviser.baselines.denoiser import Mdlm
 from reviser.baselines.folder import denoiser_tokenizer, load_denoiser
 from reviser.errors import ConfigError
-from reviser.evaluation.evaluators import Evaluator, hash_weights
+from reviser.evaluation.evaluator import Evaluator, hash_weights
 from reviser.tokenizer import Tokenizer
 
 NAMED = "mdlm:"

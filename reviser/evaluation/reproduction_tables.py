@@ -16,7 +16,7 @@ from reviser.baselines.denoiser import FAMILIES
 from reviser.baselines.denoiser import num_parameters as num_denoising
 from reviser.baselines.folder import family_of, read_denoiser
 from reviser.evaluation import reproduction_paper as paper
-from reviser.evaluation.evaluators import hash_weights
+from reviser.evaluation.evaluator import hash_weights
 from reviser.evaluation.report_kinds import scaled_error
 from reviser.evaluation.reproduction import DENOISERS, SYSTEMS, Setup, writers
 from reviser.evaluation.texts import quotient, read_texts
