@@ -165,10 +165,10 @@ def test_training_costs_by_hand(setup: Setup) -> None:
 def test_writing_costs_are_those_of_the_flops_module(setup: Setup) -> None:
     costs = {step.name: cost_of(setup, step, BYTES.alphabet) for step in plan(setup)}
     shapes = {system: setup.scale.settings(system, BYTES.alphabet).model for system in SYSTEMS}
-    assert costs["generate:ar"].flops == 20 * flops(shapes["ar"], 48, prompt=16).flops
-    assert costs["generate:sedd-512"].flops == 20 * diffusion_flops(shapes["sedd"], 48, steps=512, prompt=16).flops
+    assert costs["generate:ar"].flops == 16 * flops(shapes["ar"], 48, prompt=16).flops
+    assert costs["generate:sedd-512"].flops == 16 * diffusion_flops(shapes["sedd"], 48, steps=512, prompt=16).flops
     assert costs["generate:mdlm-1024"].flops == 8 * costs["generate:mdlm"].flops
-    assert costs["evalppl"].flops == 2 * 134.5e6 * 20 * (1 + 9) * 64
+    assert costs["evalppl"].flops == 2 * 134.5e6 * 16 * (1 + 9) * 64
     unknown = replace(setup, evaluator="gpt2-large", others={"gpt2": "hf:gpt2"})
     costs = {step.name: cost_of(unknown, step, BYTES.alphabet) for step in plan(unknown)}
     assert costs["evalppl"].hours(1e12) is costs["generate:gpt2"].flops is None
@@ -344,7 +344,7 @@ def test_without_the_evaluators_package_debug_skips_and_says_so(
     assert run_steps(setup, pick(plan(setup), "evalppl,arena"), False, told) == 0
     assert all(text.startswith("skipped: the evaluator smollm2 needs the package") for text in told.values())
     assert run_steps(setup, pick(plan(setup), "mauve"), False, told) == 0
-    assert told["mauve"] == "skipped: MAUVE needs at least 100 prompts, and there are 20; give --n 100"
+    assert told["mauve"] == "skipped: MAUVE needs at least 100 prompts, and there are 16; give --n 100"
     assert "skipped: step evalppl" in capsys.readouterr().err
     small = replace(setup, scale=SCALES["small"])
     with pytest.raises(DataError, match="run the step that makes it, generate:ar"):

@@ -67,7 +67,7 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument(
         "--judge", default="likelihood", help="of the arena: likelihood, by the evaluator (default), or critic:MODEL"
     )
-    parser.add_argument("--n", type=int, help=f"{PROMPTS.partition(' (')[0]} (default 20, 300, 1000 and 1000)")
+    parser.add_argument("--n", type=int, help=f"{PROMPTS.partition(' (')[0]} (default 16, 300, 1000 and 1000)")
     parser.add_argument("--device", default="auto", help=DEVICE)
     parser.add_argument("--plan", action="store_true", help="print the steps with their costs, and stop")
     parser.add_argument("--gpu", default="h200", help="for --plan: h200, h100, a100, l40s, rtx4090 (default h200)")
@@ -296,9 +296,9 @@ def _made(setup: Setup, step: Step) -> list[Path]:
 
 def _make_data(setup: Setup) -> None:
     """Scale debug trains on this package's own source text, as it was at first."""
-    from reviser.cli.train import _prepare_own_source
+    from reviser.cli.train import prepare_own_source
 
-    _prepare_own_source(setup.out / "own-source").rename(setup.data_folder)
+    prepare_own_source(setup.out / "own-source").rename(setup.data_folder)
 
 
 def _make_prompts(setup: Setup) -> None:

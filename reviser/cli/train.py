@@ -35,9 +35,8 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "  reviser train debug\n"
         "  reviser train small --data data/ --out runs/mine --set optimizer.lr=1e-3 --set train.steps=2000\n"
         "  reviser train --resume runs/mine",
-        description="Train a model by a recipe (debug, small, ar_small, paper_100m, paper_300m, ar_100m, ar_300m, "
-        "mdlm_small, sedd_small) into a run folder. Ctrl-C saves first. Start it with torchrun to use several "
-        "processes.",
+        description="Train a model by a recipe (debug, small, ar_small, paper_100m, ...; docs/training.md has all) into "
+        "a run folder. Ctrl-C saves first. Start it with torchrun to use several processes.",
     )
     parser.add_argument("recipe", nargs="?", help="which recipe; not needed with --resume")
     parser.add_argument("--data", help="a data folder; without it, debug trains on this package's own source text")
@@ -115,14 +114,14 @@ def _is_own_source(args: argparse.Namespace) -> bool:
 def _data_folder(args: argparse.Namespace) -> str:
     """The data folder asked for, or a new one of this package's own source text."""
     own = Path(_run_folder(args)).parent / "own-source"
-    return str(_prepare_own_source(own) if _is_own_source(args) else args.data)
+    return str(prepare_own_source(own) if _is_own_source(args) else args.data)
 
 
 def _run_folder(args: argparse.Namespace) -> str:
     return str(args.resume or args.out or f"runs/{args.recipe.replace('-', '_')}")
 
 
-def _prepare_own_source(out: Path) -> Path:
+def prepare_own_source(out: Path) -> Path:
     """A data folder of this package's definitions, each a document: text that is there on every machine."""
     from reviser.data.corpus import prepare
     from reviser.tokenizer import load

@@ -97,8 +97,8 @@ SCALES = {
     scale.name: scale
     for scale in (
         Scale(
-            "debug", _debug(), "bytes", "bytes", prefix=16, total=64, context=12, gap=(4, 12), num_prompts=20,
-            seeds=(123,), samples=2, num_timed=3,
+            "debug", _debug(), "bytes", "bytes", prefix=16, total=64, context=12, gap=(4, 12), num_prompts=16,
+            seeds=(123,), samples=2, num_timed=2,
         ),
         Scale("small", _named("small") | {"ours": ("small",)}, "default", num_prompts=300),
         Scale("100m", _named("100m")),
