@@ -35,8 +35,8 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "  reviser train debug\n"
         "  reviser train small --data data/ --out runs/mine --set optimizer.lr=1e-3 --set train.steps=2000\n"
         "  reviser train --resume runs/mine",
-        description="Train a model by a recipe (debug, small, ar_small, paper_100m, ...; docs/training.md has all) into "
-        "a run folder. Ctrl-C saves first. Start it with torchrun to use several processes.",
+        description="Train a model by a recipe (debug, small, ar_small, paper_100m, ...; docs/training.md has all) "
+        "into a run folder. Ctrl-C saves first. Start it with torchrun to use several processes.",
     )
     parser.add_argument("recipe", nargs="?", help="which recipe; not needed with --resume")
     parser.add_argument("--data", help="a data folder; without it, debug trains on this package's own source text")
