@@ -26,7 +26,7 @@ from reviser.actions import OPERATORS
 from reviser.cli import build_parser, main
 from reviser.cli.write import split_gap
 from reviser.config import CanvasConfig, ModelConfig
-from reviser.decoding.sampling import GREEDY, PAPER, Sampling
+from reviser.decoding.settings import DEFAULT, GREEDY, PAPER, Sampling
 from reviser.decoding.writer import Writer
 from reviser.errors import ConfigError
 from reviser.model import folder as folders
@@ -85,7 +85,7 @@ COMMANDS: list[tuple[str, str]] = [("generate", PROMPT), ("infill", GAP), ("edit
 def test_text_and_document_are_what_the_writer_gives(
     command: str, text: str, model: str, writer: Writer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = {"n": 3, "seed": 7, "max_actions": 40, "max_tokens": 30, "sampling": replace(PAPER, top_p=0.9)}
+    asked = {"n": 3, "seed": 7, "max_actions": 40, "max_tokens": 30, "sampling": replace(DEFAULT, top_p=0.9)}
     wanted = {
         "generate": lambda: writer.generate(PROMPT, **asked),
         "infill": lambda: writer.infill("The old", " still.", **asked),
@@ -175,7 +175,12 @@ def test_every_sampling_field_is_an_option_and_arrives(model: str, capsys: pytes
     for name, value in values.items():
         option = [f"--{name.replace('_', '-')}", *([] if value is True else [value])]
         assert document(capsys, *base, *option)["sampling"][name] == value
-    for flags, wanted in (([], PAPER), (["--greedy"], GREEDY), (["--sampling", "greedy"], GREEDY)):
+    for flags, wanted in (
+        ([], DEFAULT),
+        (["--sampling", "paper"], PAPER),
+        (["--greedy"], GREEDY),
+        (["--sampling", "greedy"], GREEDY),
+    ):
         assert Sampling(**document(capsys, *base, *flags)["sampling"]) == wanted
 
 
@@ -354,8 +359,9 @@ def start_in_terminal(words: list[str], width: int, height: int) -> tuple[subpro
     """A process whose terminal has a size, and the side that a person would sit at."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
-    # A session with this terminal, or Ctrl-C would reach nobody.
-    code = "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); " \
+    # A session with this terminal, or Ctrl-C would reach nobody; and jobs in the background are born deaf to it.
+    code = "import fcntl, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); " \
+           "signal.signal(signal.SIGINT, signal.default_int_handler); " \
            "from reviser.cli import main; sys.exit(main(sys.argv[1:]))"  # fmt: skip
     names = ("COLUMNS", "LINES", "NO_COLOR")
     environment = {name: value for name, value in os.environ.items() if name not in names} | {"TERM": "xterm"}

@@ -11,7 +11,7 @@ import torch
 from reviser.actions import OPERATORS
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.decoding.reference import decode
-from reviser.decoding.sampling import GREEDY, PAPER, Sampling
+from reviser.decoding.settings import DEFAULT, GREEDY, Sampling
 from reviser.decoding.writer import Writer
 from reviser.errors import ConfigError, TokenizerError
 from reviser.model.checkpoint import save_pretrained
@@ -70,7 +70,7 @@ def test_edit_starts_from_the_text_and_replays(writer: Writer) -> None:
 
 def test_the_plain_decoder_agrees(writer: Writer) -> None:
     [text] = writer.generate("abc", max_actions=25, seed=9)
-    plain = decode(writer.model, text.seed, PAPER, 25, Random.of(9, 0, 0).state)
+    plain = decode(writer.model, text.seed, DEFAULT, 25, Random.of(9, 0, 0).state)
     assert text.written.actions == plain.actions
     assert text.log_probability == pytest.approx(sum(plain.log_probabilities), abs=1e-3)
 

@@ -392,11 +392,13 @@ def _peak(gpu: str) -> float:
 
 
 def _alphabet(setup: Setup) -> Alphabet:
-    """Of the data that is there, or of the tokenizer that it will be made with."""
+    """Of the data that is there, or of the tokenizer that it will be made with, GPT-2's installed or not."""
+    from reviser.actions import Alphabet
     from reviser.tokenizer import load
 
-    folder = setup.data_folder
-    return load(folder if folder.is_dir() else setup.scale.tokenizer).alphabet
+    if setup.data_folder.is_dir():
+        return load(setup.data_folder).alphabet
+    return Alphabet(50257, 50256) if setup.scale.tokenizer == "gpt2" else load(setup.scale.tokenizer).alphabet
 
 
 def _tell_plan(gpu: str, rows: list[dict[str, Any]]) -> list[str]:
