@@ -17,6 +17,7 @@ Shape letters: B rows, T places, N chosen places, H heads, D head width, V text 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Protocol, cast
@@ -57,7 +58,7 @@ class Scorer(Protocol):
         ...
 
 
-class Denoiser(Transformer):
+class Denoiser(Transformer, ABC):
     """What MDLM and SEDD share; one of them is made, never this."""
 
     family = ""
@@ -99,9 +100,9 @@ class Denoiser(Transformer):
         picked = self.hidden(tokens, BLIND, layout, levels).flatten(0, 1).index_select(0, chosen)
         return self.log_shares(F.linear(picked, self.head_weight)[..., : self.config.num_text].float())
 
+    @abstractmethod
     def log_shares(self, logits: Tensor) -> Tensor:
         """log m [.., V] out of the head's scores."""
-        raise NotImplementedError
 
 
 class Mdlm(Denoiser):

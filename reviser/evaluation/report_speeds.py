@@ -18,8 +18,6 @@ def orders(document: Document) -> list[Table]:
     }
     notes = [text for text in dict.fromkeys(row.get("commit", "") for row in rows) if text != _first_word(text)]
     tables = [tabulate("Orders and canvases", rows, columns, notes, Bars("bits per byte", bars))]
-    if unfinished := document.get("unfinished"):
-        tables.append(tabulate("Runs that did not finish", unfinished, UNFINISHED))
     if cost := document.get("cost"):
         tables.append(tabulate("Speed of each canvas", [{"canvas": key, **cost[key]} for key in cost], COST))
     return tables
@@ -65,13 +63,6 @@ ORDERS: dict[str, Cell] = {
     "canvas shown to the model": _canvas,
     "bound, ppl/token": _bound,
     "bits/byte": lambda row: show(row["bits_per_byte"], _error(row, row["bits_per_byte"])),
-}
-UNFINISHED: dict[str, Cell] = {
-    "name": get("name"),
-    "step": get("step"),
-    "training loss, nats": get("loss_nats"),
-    "of the window at that step": get("loss_nats_of_window_at_that_step"),
-    "commit": get("commit"),
 }
 COST: dict[str, Cell] = {
     "canvas": get("canvas"),
