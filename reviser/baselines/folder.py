@@ -18,17 +18,30 @@ from safetensors.torch import save_file
 from reviser import config as settings
 from reviser import tokenizer as tokenizers
 from reviser.baselines.denoiser import FAMILIES, Denoiser, num_parameters
-from reviser.errors import CheckpointError, ConfigError
+from reviser.errors import CheckpointError
+from reviser.model import checkpoint
 from reviser.model.checkpoint import (
     _draft,
     check_tokenizer,
     from_pretrained,
     load_weights,
+    pack_folder,
     read_weights,
     tokenizer_of,
-    weights,
 )
-from reviser.model.folder import CARD, CONFIG, FORMAT, TOKENIZER, VERSION, WEIGHTS, FolderConfig, Trained, find
+from reviser.model.folder import (
+    CARD,
+    CONFIG,
+    FORMAT,
+    TOKENIZER,
+    WEIGHTS,
+    FolderConfig,
+    Trained,
+    Weights,
+    find,
+    read_config,
+)
+from reviser.model.packing import check_packed, matrices, pack
 from reviser.model.transformer import Transformer
 from reviser.tokenizer import Tokenizer
 
@@ -57,19 +70,20 @@ def save_denoiser(
     folder: str | os.PathLike[str],
     tokenizer: Tokenizer,
     *,
+    weights: Weights = "float32",
     trained: Trained | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write a model folder; `trained` goes into its card."""
+    """Write a model folder; `trained` goes into its card, `weights` says how its matrices are rounded."""
     target = Path(folder)
     if target.exists() and not overwrite:
         raise CheckpointError(f"{target} already exists; give another folder, or remove it first")
     check_tokenizer(model.config, tokenizer)
-    described = FolderConfig(model.config, tokenizer.sha256, format=model.family, trained=trained)
-    tensors = {name: tensor.detach().float().cpu().contiguous() for name, tensor in weights(model).items()}
+    described = FolderConfig(model.config, tokenizer.sha256, format=model.family, weights=weights, trained=trained)
+    tensors = pack(checkpoint.weights(model), matrices(model), weights)
     with _draft(target) as draft:
         settings.dump(described, draft / CONFIG)
-        save_file(tensors, draft / WEIGHTS, metadata={"format": "pt", "weights": "float32"})
+        save_file(tensors, draft / WEIGHTS, metadata={"weights": weights})
         (draft / WEIGHTS).chmod((draft / CONFIG).stat().st_mode)
         (draft / CARD).write_text(_card(described), encoding="utf-8")
         tokenizer.save(draft)
@@ -85,7 +99,9 @@ def load_denoiser(
     with torch.device("meta"):
         model = FAMILIES[described.format](described.model).to(dtype)
     model.to_empty(device=device)
-    load_weights(model, read_weights(folder / WEIGHTS), str(folder / WEIGHTS))
+    tensors = read_weights(folder / WEIGHTS)
+    check_packed(tensors, matrices(model), described.weights, str(folder / WEIGHTS))
+    load_weights(model, tensors, str(folder / WEIGHTS))
     return model.eval()
 
 
@@ -112,19 +128,15 @@ def load_tokenizer(spec: str | os.PathLike[str]) -> Tokenizer:
 
 def read_denoiser(folder: Path) -> FolderConfig:
     """The checked config.json of a denoiser's folder."""
-    path = folder / CONFIG
-    family = family_of(folder)
-    if family not in FAMILIES:
-        raise CheckpointError(f"{path} has the format {family}; denoisers are {', '.join(FAMILIES)}")
-    try:
-        described = settings.load(FolderConfig, path)
-    except ConfigError as error:
-        raise CheckpointError(f"{path} does not describe a model: {error}") from error
-    if described.version != VERSION:
-        raise CheckpointError(
-            f"{path} has the format {family} {described.version}; this version reads {family} {VERSION}"
-        )
-    return described
+    return read_config(folder, FAMILIES)
+
+
+def pack_model(spec: str | os.PathLike[str], folder: str | os.PathLike[str], weights: Weights) -> Path:
+    """Write any family's folder again, with its matrices held in another way."""
+    if family_of(spec) not in FAMILIES:
+        return pack_folder(spec, folder, weights)
+    model, tokenizer, trained = load_denoiser(spec), denoiser_tokenizer(spec), read_denoiser(find(spec)).trained
+    return save_denoiser(model, folder, tokenizer, weights=weights, trained=trained)
 
 
 def family_of(spec: str | os.PathLike[str]) -> str:

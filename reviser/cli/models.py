@@ -74,10 +74,10 @@ def _add_import(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 def run_info(args: argparse.Namespace) -> int:
     from reviser.model.card import rows
-    from reviser.model.folder import WEIGHTS, count_weights, find, read_config
+    from reviser.model.folder import FORMATS, WEIGHTS, count_weights, find, read_config
 
     folder = find(args.model)
-    described, num_parameters = read_config(folder), count_weights(folder / WEIGHTS)
+    described, num_parameters = read_config(folder, FORMATS), count_weights(folder / WEIGHTS)
     if args.json:
         print(json.dumps(_summary(folder, described, num_parameters)))
         return 0
@@ -90,14 +90,16 @@ def run_info(args: argparse.Namespace) -> int:
 
 
 def run_pack(args: argparse.Namespace) -> int:
-    from reviser.model.checkpoint import pack_folder
-    from reviser.model.folder import WEIGHTS, count_weights, find, read_config
+    from reviser.baselines.folder import pack_model
+    from reviser.model.folder import FORMATS, WEIGHTS, count_weights, find, read_config
 
-    folder = pack_folder(args.model, args.out, args.weights)
+    folder = pack_model(args.model, args.out, args.weights)
     before, after = _num_bytes(find(args.model)), _num_bytes(folder)
     num_parameters = count_weights(folder / WEIGHTS)
     if args.json:
-        print(json.dumps(_summary(folder, read_config(folder), num_parameters) | {"num_bytes_before": before}))
+        print(
+            json.dumps(_summary(folder, read_config(folder, FORMATS), num_parameters) | {"num_bytes_before": before})
+        )
     else:
         size = f"{_megabytes(after)}, before {_megabytes(before)}"
         print(f"{folder}: {num_parameters:,} parameters in {args.weights}, {size}")

@@ -100,7 +100,7 @@ SCALES = {
             "debug", _debug(), "bytes", "bytes", prefix=16, total=64, context=12, gap=(4, 12), num_prompts=16,
             seeds=(123,), samples=2, num_timed=2,
         ),
-        Scale("small", _named("small") | {"ours": ("small",)}, "default", num_prompts=300),
+        Scale("small", _named("small") | {"ours": ("small",)}, "default", num_prompts=200, seeds=(123,)),
         Scale("100m", _named("100m")),
         Scale("300m", _named("300m")),
     )

@@ -139,7 +139,9 @@ class DiffusionSystem:
         requests = [self._request(prompt, seed) for prompt in prompts]
         device = self.model.head_weight.device
         num_rows = 64 if device.type == "cuda" else 16
-        filled = sampler.fill(self.model, requests, self.steps, self.sampling, device, num_rows)
+        # As it was trained there.
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            filled = sampler.fill(self.model, requests, self.steps, self.sampling, device, num_rows)
         for prompt, each in zip(prompts, filled, strict=True):
             yield Generation(
                 self.name, prompt.id, seed, prompt.prefix, self.tokenizer.decode(each.text), prompt.suffix,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ from reviser.errors import CheckpointError, ConfigError, MissingPackageError
 
 CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
 FORMAT, VERSION = "reviser", 1
+FORMATS = (FORMAT, "mdlm", "sedd")
+"""The families that have model folders."""
 SHIPPED = Path(__file__).parents[1] / "pretrained" / "reviser-small"
 """The model that comes with the package."""
 SCALE = ".scale"
@@ -108,8 +110,8 @@ def _fetch(hub_id: str) -> Path:
         raise CheckpointError(f"{hub_id} is no folder here, and not on the hub or out of reach: {reason}") from error
 
 
-def read_config(folder: Path) -> FolderConfig:
-    """The checked config.json of a model folder."""
+def read_config(folder: Path, formats: Collection[str] = (FORMAT,)) -> FolderConfig:
+    """The checked config.json of a model folder; `formats` are the families that will do."""
     path = folder / CONFIG
     if not path.is_file():
         raise CheckpointError(f"{folder} is no model folder: it holds no {CONFIG}")
@@ -117,9 +119,10 @@ def read_config(folder: Path) -> FolderConfig:
         described = settings.load(FolderConfig, path)
     except ConfigError as error:
         raise CheckpointError(f"{path} does not describe a model: {error}") from error
-    if (described.format, described.version) != (FORMAT, VERSION):
+    if described.format not in formats or described.version != VERSION:
         found = f"{described.format} {described.version}"
-        raise CheckpointError(f"{path} has the format {found}; this version reads {FORMAT} {VERSION}")
+        wanted = " or ".join(f"{each} {VERSION}" for each in formats)
+        raise CheckpointError(f"{path} has the format {found}; here it must be {wanted}")
     return described
 
 
