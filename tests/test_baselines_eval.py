@@ -26,6 +26,7 @@ from reviser.evaluation.records import Generation, Prompt, read_generations
 from reviser.evaluation.systems import STEPS, Budget, DiffusionSystem, open_system
 from reviser.model.attention import Layout
 from reviser.model.checkpoint import save_pretrained
+from reviser.model.packing import matrices
 from reviser.model.transformer import Transformer
 from reviser.tokenizer import load
 
@@ -168,13 +169,44 @@ def test_folders_of_all_families_open_alike(folders):
         assert load_tokenizer(folders / family).sha256 == BYTES.sha256
 
 
+@BOTH
+def test_a_room_is_no_larger_than_what_the_canvas_has_left(family, folders):
+    wide, exact = (open_system(f"it={folders / family},steps=2", budget=Budget(size)) for size in (999, 292))
+    assert len(PROMPTS[0].prefix) == 300 - 292
+    assert list(wide.generate(PROMPTS[:1], 0)) == list(exact.generate(PROMPTS[:1], 0))
+
+
+@BOTH
+def test_packed_folders_hold_the_rounded_weights(family, folders, tmp_path, capsys):
+    code, out, _ = run(capsys, "pack", folders / family, tmp_path / "int8", "--weights", "int8", "--json")
+    assert code == 0
+    assert json.loads(out)["weights"] == "int8"
+    assert json.loads(out)["num_bytes"] < 0.4 * json.loads(out)["num_bytes_before"]
+    whole, packed = (
+        dict(load_denoiser(folder).named_parameters()) for folder in (folders / family, tmp_path / "int8")
+    )
+    chosen = matrices(load_denoiser(folders / family))
+    for name, tensor in whole.items():
+        step = tensor.abs().amax(dim=1, keepdim=True) / 127 if name in chosen else torch.zeros(1)
+        assert ((packed[name] - tensor).abs() <= 0.51 * step).all()
+
+
+@BOTH
+def test_a_folder_shown_tells_what_a_denoiser_sees(family, folders, capsys):
+    code, out, _ = run(capsys, "info", folders / family)
+    assert code == 0
+    assert "the whole canvas, some of it masked" in out
+    assert "insert, stop" not in out
+
+
 def test_errors_are_one_line(folders):
     with pytest.raises(ConfigError, match="steps=0 must be a whole number of at least 1"):
         open_system(f"it={folders / 'mdlm'},steps=0")
     with pytest.raises(ConfigError, match="steps are a diffusion model's"):
         open_system(f"it={folders / 'reviser'},steps=8")
-    with pytest.raises(ConfigError, match="needs a canvas of 308 places, but the model was trained with 300 at most"):
-        next(iter(open_system(f"it={folders / 'mdlm'}", budget=Budget(300)).generate([PROMPTS[0]], 0)))
+    long = Prompt("p:9", "x" * 300, " and then some.")
+    with pytest.raises(ConfigError, match="has 300 tokens, but the model was trained with canvases of 300 at most"):
+        next(iter(open_system(f"it={folders / 'mdlm'}").generate([long], 0)))
     with pytest.raises(ConfigError, match="a model that edits is measured by an order"):
         log_likelihood(load_model(folders / "reviser"), BYTES, None, PROMPTS)
     with pytest.raises(ConfigError, match="is sedd, whose scores are no probabilities; give an MDLM"):

@@ -439,7 +439,10 @@ def test_tables_hold_our_numbers_beside_the_papers(setup: Setup) -> None:
     assert tables[-1].rows == (("data", "reviser data"),)
     [arena_table] = [table for table in tables if table.title.startswith("Arena")]
     assert ("left to right", "61.30", "54.40", "75.00 (50.00 to 90.00)") in arena_table.rows
-    assert len(tables) == 3
+    short = tables[0]
+    assert (short.title, short.columns[:3]) == ("In short", ("system", "evalPPL", "distinct-2"))
+    assert ("our Reviser", "-", "-", "75.00 (50.00 to 90.00)") in short.rows
+    assert len(tables) == 4
 
 
 def test_the_papers_numbers_are_printed_in_it() -> None:

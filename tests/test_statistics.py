@@ -36,7 +36,16 @@ def test_every_row_of_a_small_trajectory_counted_by_hand():
     assert got["non_end_append_fraction"] == 0.5
     assert got["revised_fraction"] == 1.0
     assert got["travel_per_token"] == 1.0
+    assert got["turn_fraction"] == 0.0
     assert (got["mean_tokens"], got["std_tokens"], got["mean_actions"]) == (3.0, 0.0, 7.0)
+
+
+def test_a_move_right_behind_one_the_other_way_turns_back():
+    move = ALPHABET.move
+    # Two moves to the left are one way; then right, at once; the last is right again, behind an INSERT.
+    actions = (1, 2, 3, move(-2), move(-1), move(1), 4, move(-1), move(1), ALPHABET.stop)
+    got = summarise([Trajectory(Seed.continuation([9], RULES), actions, (True,) * len(actions))])
+    assert got["turn_fraction"] == pytest.approx(2 / 5)
 
 
 def test_the_random_walk_alone_shows_what_the_paper_shows_of_its_model():

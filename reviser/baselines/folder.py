@@ -128,6 +128,9 @@ def load_tokenizer(spec: str | os.PathLike[str]) -> Tokenizer:
 
 def read_denoiser(folder: Path) -> FolderConfig:
     """The checked config.json of a denoiser's folder."""
+    family = family_of(folder)
+    if family not in FAMILIES:
+        raise CheckpointError(f"{folder / CONFIG} has the format {family}; denoisers are {', '.join(FAMILIES)}")
     return read_config(folder, FAMILIES)
 
 

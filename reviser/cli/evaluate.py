@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 SUITES = (
-    "eval_generate", "eval_texts", "eval_arena", "eval_trajectories", "eval_likelihood", "eval_flops", "eval_all",
+    "eval_generate", "eval_texts", "eval_arena", "eval_trajectories", "eval_likelihood", "eval_frontier",
+    "eval_flops", "eval_all",
 )  # fmt: skip
 """Modules beside this one; each registers its suites with `add`."""
 

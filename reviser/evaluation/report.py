@@ -20,6 +20,7 @@ from reviser.evaluation.report_tables import Section, Table
 
 RENDERERS: dict[str, Callable[[Document], list[Table]]] = {
     "likelihood": report_kinds.likelihood,
+    "frontier": report_kinds.frontier,
     "evalppl": report_kinds.evalppl,
     "mauve": report_kinds.mauve,
     "arena": report_kinds.arena,

@@ -78,6 +78,35 @@ def evalppl(document: Document) -> list[Table]:
     return [first, second] if len(second.columns) > 1 else [first]
 
 
+def frontier(document: Document) -> list[Table]:
+    """How far from the end insertions are made, and what that costs."""
+    share = lambda value: percent(value["value"], value["error"])  # noqa: E731 - as short as a column
+    columns: dict[str, Cell] = {
+        "system": get("system"),
+        "insertions not at the end": get("not_at_end", share),
+        "bound, ppl/token": get("bound"),
+        "ratio": get("bound_ratio"),
+        "evalPPL": get("perplexity"),
+        "ratio of evalPPL": get("perplexity_ratio"),
+        "distinct-2": get("distinct_2"),
+        "actions/token": get("actions_per_token"),
+        "moves that turn back": get("turn_fraction", share),
+    }
+    rows = document["rows"]
+    points = tuple(
+        Point(
+            row["system"], _measure_bar("not at the end", row["not_at_end"]),
+            _measure_bar("ratio", row["perplexity_ratio"]),
+        )
+        for row in rows
+        if row.get("not_at_end") and row.get("perplexity_ratio")
+    )  # fmt: skip
+    plot = Scatter(
+        "what revision costs", "share of insertions not at the end", "evalPPL over the left-to-right one's", points
+    )
+    return [tabulate("How much is revised, and what it costs", rows, columns, plot=plot)]
+
+
 VARIED: dict[str, Cell] = {
     "system": get("system"),
     "distinct-1": get("distinct_1"),

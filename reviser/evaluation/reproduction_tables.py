@@ -17,31 +17,21 @@ from reviser.baselines.denoiser import num_parameters as num_denoising
 from reviser.baselines.folder import family_of, read_denoiser
 from reviser.evaluation import reproduction_paper as paper
 from reviser.evaluation.evaluator import hash_weights
+from reviser.evaluation.frontier import ratio
 from reviser.evaluation.report_kinds import scaled_error
 from reviser.evaluation.reproduction import DENOISERS, SYSTEMS, Setup, writers
-from reviser.evaluation.texts import quotient, read_texts
+from reviser.evaluation.texts import read_texts
+from reviser.evaluation.trajectories import measure
 from reviser.model.folder import find, read_config
 from reviser.model.size import num_parameters
-from reviser.trajectory.record import from_record
-from reviser.trajectory.statistics import ROWS, Counts, summarise
+from reviser.trajectory.statistics import ROWS
 
 Row = dict[str, Any]
-RATIOS = {
-    "actions_per_token": ("actions", "tokens"),
-    "insert_fraction": ("inserts", "actions"),
-    "move_fraction": ("moves", "actions"),
-    "mean_move_distance": ("travel", "moves"),
-    "backward_fraction": ("back_moves", "moves"),
-    "mean_insertion_position": ("relative_sum", "relative_count"),
-    "end_append_fraction": ("end_appends", "inserts"),
-    "revised_fraction": ("revised", "trajectories"),
-}
-"""Statistics of trajectories as one sum over another, so that they have errors."""
 
 
 def gather(setup: Setup) -> list[Row]:
     """All tables that the folder's results give."""
-    makers = (systems, arena, evalppl, mauve, likelihood, gaps, trajectories, costs)
+    makers = (summary, systems, arena, evalppl, mauve, likelihood, gaps, trajectories, costs)
     return [row for make in makers for row in make(setup)]
 
 
@@ -56,6 +46,38 @@ def label(setup: Setup, name: str) -> str:
     if name in setup.others or first not in SYSTEMS:
         return name
     return SYSTEMS[first] + (f", {steps or 128} steps" if first in DENOISERS else "")
+
+
+def summary(setup: Setup) -> list[Row]:
+    """A row a system, the most telling number of each table."""
+    found = {name: _rows(setup, name) for name in ("evalppl", "mauve", "gaps", "flops", "seconds")}
+    bounds = {row["system"]: row["bits/byte"] for row in likelihood(setup)}
+    rates = {(row["system"], row["opponent"]): row["win_rate"] for row in _read(setup, "arena")["rows"]}
+    rows = []
+    for name in writers(setup):
+        texts, edits = found["evalppl"].get(name, {}), _edits(setup, name)
+        cells = {
+            "bits/byte": bounds.get(label(setup, name).partition(",")[0]),
+            "evalPPL": texts.get("perplexity"),
+            "distinct-2": texts.get("distinct_2"),
+            "MAUVE": found["mauve"].get(name, {}).get("mauve"),
+            "% won against left to right": None if name == "ar" else win_rate(rates, name, "ar"),
+            "suffix of a gap, bits/byte": found["gaps"].get(name, {}).get("suffix_bits_per_byte"),
+            "% inserted not at the end": edits and _scaled(edits["non_end_append_fraction"], 100),
+            "1e9 multiply-accumulates": found["flops"].get(name, {}).get("gmacs"),
+            "seconds": found["seconds"].get(name, {}).get("seconds"),
+        }
+        if any(cell is not None for cell in cells.values()):
+            rows.append({"table": "In short", "system": label(setup, name)} | cells)
+    return rows
+
+
+def _edits(setup: Setup, name: str) -> Row | None:
+    """How a system edits, where it does and has written."""
+    if name.partition("-")[0] in DENOISERS or not setup.written("continuation", name).is_file():
+        return None
+    texts = read_texts([setup.written("continuation", name)], setup.num_prompts)
+    return measure(texts, name) if any(each.record for each in texts) else None
 
 
 def systems(setup: Setup) -> list[Row]:
@@ -202,21 +224,7 @@ def _scaled(value: Any, scale: float) -> Any:
 
 
 def _statistics(setup: Setup, name: str) -> Row:
-    texts = read_texts([setup.written("continuation", name)], setup.num_prompts)
-    generations = [each for each in texts if each.record]
-    drawn = [from_record(each.record or {}) for each in generations]
-    prompts, counts = [each.prompt_id for each in generations], []
-    for trajectory in drawn:
-        counts.append(Counts())
-        counts[-1].add(trajectory)
-    found = summarise(drawn)
-    for key, (top, bottom) in RATIOS.items():
-        parts = ([float(getattr(each, part)) for each in counts] for part in (top, bottom))
-        if (measure := quotient(prompts, *parts)) is not None:
-            found[key] = {"value": measure.value, "error": measure.error, "n": measure.n}
-    ends = found["end_append_fraction"]
-    found["non_end_append_fraction"] = ends and {**ends, "value": 1 - ends["value"]}
-    return found
+    return measure(read_texts([setup.written("continuation", name)], setup.num_prompts), name)
 
 
 def costs(setup: Setup) -> list[Row]:
@@ -239,12 +247,7 @@ def costs(setup: Setup) -> list[Row]:
 
 
 def _ratio(rows: Mapping[str, Row], name: str, key: str) -> Row | None:
-    """To the left-to-right model, the errors of both carried over to first order."""
+    """To the left-to-right model."""
     if name not in rows or "ar" not in rows:
         return None
-    top, bottom = rows[name][key], rows["ar"][key]
-    value = top["value"] / bottom["value"]
-    if name == "ar" or None in (top["error"], bottom["error"]):
-        return {"value": value, "error": None, "n": top["n"]}
-    relative = (top["error"] / top["value"]) ** 2 + (bottom["error"] / bottom["value"]) ** 2
-    return {"value": value, "error": value * relative**0.5, "n": top["n"]}
+    return ratio(rows[name][key], None if name == "ar" else rows["ar"][key])

@@ -158,14 +158,14 @@ class DiffusionSystem:
 
     def _request(self, prompt: Prompt, seed: int) -> sampler.Request:
         encode, context = self.tokenizer.encode, self.model.config.context
-        room = self.budget.tokens(prompt, lambda text: len(encode(text)))
         before, behind = encode(prompt.prefix), encode(prompt.suffix)
-        size = len(before) + room + len(behind)
-        if size > context:
+        given = len(before) + len(behind)
+        if given >= context:
             raise ConfigError(
-                f"system {self.name}: prompt {prompt.id} needs a canvas of {size} places, but the model was trained "
-                f"with {context} at most; give shorter prompts, or ask for less"
+                f"system {self.name}: prompt {prompt.id} has {given} tokens, but the model was trained with canvases "
+                f"of {context} at most; give shorter prompts"
             )
+        room = min(self.budget.tokens(prompt, lambda text: len(encode(text))), context - given)
         return sampler.Request(room, number_of(prompt, seed), before, behind)
 
 

@@ -8,20 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from reviser.canvas import Rules
 from reviser.errors import ConfigError, DataError, MissingPackageError
 from reviser.evaluation.records import Generation, Measure
+from reviser.evaluation.texts import quotient
 from reviser.trajectory.names import format_order
 from reviser.trajectory.orders import Order
 from reviser.trajectory.record import Seed, Trajectory, from_record
 from reviser.trajectory.rng import Random
-from reviser.trajectory.statistics import summarise
+from reviser.trajectory.statistics import Counts, summarise
 
 MOST_PATHS = 6
 """Cursor paths in one plot."""
+RATIOS = {
+    "actions_per_token": ("actions", "tokens"),
+    "insert_fraction": ("inserts", "actions"),
+    "move_fraction": ("moves", "actions"),
+    "mean_move_distance": ("travel", "moves"),
+    "backward_fraction": ("back_moves", "moves"),
+    "mean_insertion_position": ("relative_sum", "relative_count"),
+    "end_append_fraction": ("end_appends", "inserts"),
+    "revised_fraction": ("revised", "trajectories"),
+    "turn_fraction": ("turns", "moves"),
+}
+"""Statistics of trajectories as one sum over another, so that they have errors."""
 
 
 def trajectories_of(generations: Sequence[Generation], system: str) -> list[Trajectory]:
@@ -46,6 +60,23 @@ def describe(
         "length_ratio": _ratio([len(each.text) for each in own], [len(each.reference) for each in own]),
         "n": len(trajectories),
     }
+
+
+def measure(generations: Sequence[Generation], system: str) -> dict[str, Any]:
+    """A system's statistics; those that are one sum over another as measures, with errors over prompts."""
+    drawn = trajectories_of(generations, system)
+    prompts = [each.prompt_id for each in generations if each.system == system and each.record is not None]
+    found, counts = summarise(drawn), list[Counts]()
+    for trajectory in drawn:
+        counts.append(Counts())
+        counts[-1].add(trajectory)
+    for key, (top, bottom) in RATIOS.items():
+        parts = ([float(getattr(each, part)) for each in counts] for part in (top, bottom))
+        if (share := quotient(prompts, *parts)) is not None:
+            found[key] = asdict(share)
+    ends = found["end_append_fraction"]
+    found["non_end_append_fraction"] = ends and {**ends, "value": 1 - ends["value"]}
+    return found
 
 
 def null_trajectories(trajectories: Sequence[Trajectory], order: Order, seed: int = 0) -> list[Trajectory]:

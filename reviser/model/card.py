@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from reviser.model.folder import FolderConfig, HeldoutBound, Trained
+from reviser.config import ModelConfig
+from reviser.model.folder import FORMAT, FolderConfig, HeldoutBound, Trained
 
 HEAD = """---
 library_name: reviser
@@ -56,14 +57,27 @@ def rows(described: FolderConfig, num_parameters: int) -> dict[str, str]:
         "layers, width, heads": f"{config.num_layers}, {config.width}, {config.num_heads}",
         "MLP": f"{config.ff_width} units, {config.activation}",
         "norm": {"layer": "LayerNorm", "rms": "RMSNorm"}[config.norm],
-        "positions": f"{config.positions}, at most {config.context} with START",
-        "canvas": f"at most {config.max_length} tokens",
-        "sees": CANVAS[config.canvas.kind].format(window=config.canvas.window),
-        "actions": ", ".join(["insert", "stop", *config.operators]),
+        **(_editing(config) if described.format == FORMAT else _denoising(config)),
         "text tokens": f"{config.num_text:,}",
         "tokenizer": _tokenizer(described.tokenizer_sha256, described.missing_tokenizer),
     }
     return found if described.trained is None else found | _training(described.trained)
+
+
+def _editing(config: ModelConfig) -> dict[str, str]:
+    return {
+        "positions": f"{config.positions}, at most {config.context} with START",
+        "canvas": f"at most {config.max_length} tokens",
+        "sees": CANVAS[config.canvas.kind].format(window=config.canvas.window),
+        "actions": ", ".join(["insert", "stop", *config.operators]),
+    }
+
+
+def _denoising(config: ModelConfig) -> dict[str, str]:
+    return {
+        "positions": f"{config.positions}, canvases of at most {config.context}",
+        "sees": "the whole canvas, some of it masked",
+    }
 
 
 def _training(trained: Trained) -> dict[str, str]:

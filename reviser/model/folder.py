@@ -122,7 +122,7 @@ def read_config(folder: Path, formats: Collection[str] = (FORMAT,)) -> FolderCon
     if described.format not in formats or described.version != VERSION:
         found = f"{described.format} {described.version}"
         wanted = " or ".join(f"{each} {VERSION}" for each in formats)
-        raise CheckpointError(f"{path} has the format {found}; here it must be {wanted}")
+        raise CheckpointError(f"{path} has the format {found}; this version reads {wanted}")
     return described
 
 

@@ -6,6 +6,7 @@ an order alone, with no model, these are the null statistics that a model's must
     relative position   where an INSERT lands: 0 at the front, 1 at the end, of what is there already
     end-append          an INSERT with the cursor at the end of the editable part
     backward revision   an INSERT left of text that stands already, after a backward move
+    turn                a move right behind a move the other way, which takes some of it back
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Counts:
     moves: int = 0
     others: int = 0
     back_moves: int = 0
+    turns: int = 0
     travel: int = 0
     distances: dict[int, int] = field(default_factory=dict)
     end_appends: int = 0
@@ -43,6 +45,7 @@ class Counts:
     def add(self, trajectory: Trajectory) -> None:
         alphabet, rules = trajectory.seed.rules.alphabet, trajectory.seed.rules
         has_moved_back = has_revised = False
+        before = 0
         state: Canvas | None = None
         for state, action in zip(trajectory.states(), trajectory.actions, strict=False):
             if action == alphabet.stop:
@@ -51,6 +54,7 @@ class Counts:
             distance = alphabet.distance(action)
             if distance:
                 self._add_move(distance)
+                self.turns += distance * before < 0
                 has_moved_back |= distance < 0
             elif alphabet.is_insert(action) and not state.is_replacing:
                 place, length = state.cursor - rules.prefix, len(state.tokens) - rules.prefix - rules.suffix
@@ -58,6 +62,7 @@ class Counts:
                 has_revised |= has_moved_back and place < length
             else:
                 self.others += 1
+            before = distance
         final = state or trajectory.seed.canvas
         self.trajectories += 1
         self.lengths.append(len(final.tokens) - rules.prefix - rules.suffix)
@@ -94,6 +99,7 @@ def summarise(trajectories: Iterable[Trajectory]) -> dict[str, Any]:
         "mean_move_distance": _share(counts.travel, counts.moves),
         "move_mass": {str(d): _share(counts.distances.get(d, 0), counts.moves) for d in MASS},
         "backward_fraction": _share(counts.back_moves, counts.moves),
+        "turn_fraction": _share(counts.turns, counts.moves),
         "mean_insertion_position": _share(counts.relative_sum, counts.relative_count),
         "end_append_fraction": _share(counts.end_appends, counts.inserts),
         "non_end_append_fraction": _share(counts.inserts - counts.end_appends, counts.inserts),
@@ -121,6 +127,7 @@ ROWS = (
     ("End-appends", "end_append_fraction", "{:.1%}"),
     ("Not end-appends", "non_end_append_fraction", "{:.1%}"),
     ("With a backward revision", "revised_fraction", "{:.1%}"),
+    ("Moves that turn back", "turn_fraction", "{:.1%}"),
     ("Other operators", "other_fraction", "{:.1%}"),
     ("Cursor travel per token", "travel_per_token", "{:.2f}"),
     ("Tokens (mean)", "mean_tokens", "{:.1f}"),
