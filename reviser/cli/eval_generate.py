@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from reviser.tokenizer import Tokenizer
 
 SEEDS = "123,124,125"
-AT_ONCE = 64
-"""Generations between two writes to the file."""
+AT_ONCE = {"cpu": 64, "cuda": 256}
+"""Generations between two writes to the file, by device."""
 
 
 def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -131,10 +131,11 @@ def _have_written(
     from reviser.training.distributed import join_team
 
     sampling = Sampling(temperature=args.temperature, top_k=args.top_k)
-    system = open_system(spec, sampling, budget, str(join_team(args.device).device))
+    device = join_team(args.device).device
+    system = open_system(spec, sampling, budget, str(device))
     maker = _name_maker(spec.partition("=")[2], [args.temperature, args.top_k, budget.size])
     _refuse_others(system.name, maker, prompts, file)
-    _generate(system, maker, prompts, seeds, file)
+    _generate(system, maker, prompts, seeds, file, AT_ONCE[device.type])
     return {"system": system.name, "model": spec.partition("=")[2], "maker": maker} | _summary(
         system.name, prompts, seeds, file
     )
@@ -163,7 +164,9 @@ def _refuse_others(name: str, maker: str, prompts: list[Prompt], file: Generatio
             raise ConfigError(f"{file.path}: its prompt {each.prompt_id} was cut otherwise; give another file")
 
 
-def _generate(system: System, maker: str, prompts: list[Prompt], seeds: list[int], file: GenerationFile) -> None:
+def _generate(
+    system: System, maker: str, prompts: list[Prompt], seeds: list[int], file: GenerationFile, at_once: int
+) -> None:
     """Write what is missing, a part at a time, so that little is lost when a run breaks off."""
     from rich.console import Console
     from rich.progress import Progress
@@ -173,8 +176,8 @@ def _generate(system: System, maker: str, prompts: list[Prompt], seeds: list[int
         for seed in seeds:
             missing = [prompt for prompt in prompts if (system.name, prompt.id, seed) not in file.keys]
             progress.advance(task, len(prompts) - len(missing))
-            for start in range(0, len(missing), AT_ONCE):
-                part = missing[start : start + AT_ONCE]
+            for start in range(0, len(missing), at_once):
+                part = missing[start : start + at_once]
                 file.add(replace(each, maker=maker) for each in system.generate(part, seed))
                 progress.advance(task, len(part))
 

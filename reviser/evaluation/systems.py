@@ -33,6 +33,8 @@ ACTIONS_PER_TOKEN = 256 / 145
 """The paper's budget: 256 actions for a continuation of 145 tokens."""
 STEPS = 128
 """Of a diffusion model, as many as the paper gives them."""
+NUM_ROWS = {"cpu": 16, "cuda": 256}
+"""Texts that a system writes at once, by device."""
 
 Count = Callable[[str], int]
 """How many of a system's own tokens a text has."""
@@ -89,7 +91,8 @@ def open_system(spec: str, sampling: Sampling = PAPER, budget: Budget | None = N
         raise ConfigError(f"--system {spec}: steps are a diffusion model's, and {folder} is none")
     if folder.startswith("hf:"):
         return CausalSystem(name, folder.removeprefix("hf:"), sampling, budget, device)
-    return ReviserSystem(name, Writer.from_pretrained(folder, device), sampling, budget)
+    writer = Writer.from_pretrained(folder, device, NUM_ROWS[torch.device(device).type])
+    return ReviserSystem(name, writer, sampling, budget)
 
 
 def number_of(prompt: Prompt, seed: int) -> int:
@@ -138,10 +141,9 @@ class DiffusionSystem:
     def generate(self, prompts: Sequence[Prompt], seed: int) -> Iterator[Generation]:
         requests = [self._request(prompt, seed) for prompt in prompts]
         device = self.model.head_weight.device
-        num_rows = 64 if device.type == "cuda" else 16
         # As it was trained there.
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            filled = sampler.fill(self.model, requests, self.steps, self.sampling, device, num_rows)
+            filled = sampler.fill(self.model, requests, self.steps, self.sampling, device, NUM_ROWS[device.type])
         for prompt, each in zip(prompts, filled, strict=True):
             yield Generation(
                 self.name, prompt.id, seed, prompt.prefix, self.tokenizer.decode(each.text), prompt.suffix,
