@@ -97,8 +97,10 @@ def test_text_and_document_are_what_the_writer_gives(
     lines = err.splitlines()
     assert len(lines) == 4
     for line, each in zip(lines, wanted, strict=False):
-        assert line.startswith(f"{each.num_actions} actions for {each.num_tokens} tokens, log-probability ")
-        assert line.endswith("stopped by itself" if each.has_stopped else "not finished")
+        given = len(writer.tokenizer.encode(PROMPT))
+        tokens = f", +{each.num_tokens - given} tokens" if command == "edit" else f" for {each.num_tokens} tokens"
+        assert line.startswith(f"{each.num_actions} actions{tokens}, log-probability ")
+        assert line.endswith("stopped by itself" if each.has_stopped else "not finished: --max-actions 40")
     assert lines[-1].startswith("3 texts, ")
     found = document(capsys, command, text, *flags)
     assert (found["command"], found["given"], found["model"], found["seed"]) == (command, text, model, 7)
@@ -191,7 +193,9 @@ def test_the_help_says_what_the_fields_say() -> None:
     commands.choices["generate"].print_help(capture)
     words = " ".join(capture.getvalue().split())
     assert "only the k most probable; 0 is all (default 50)" in words
-    assert "--calm a run of MOVEs spells one distance" in words
+    assert "--calm, --no-calm a run of MOVEs spells one distance" in words
+    assert "never longer than needed (default on)" in words
+    assert "as probable as the most probable (default 0.06)" in words
 
 
 @given(
@@ -402,3 +406,52 @@ def test_writing_does_not_load_torchs_compiler(model: str) -> None:
     words = ["generate", PROMPT, "--model", model, "--max-actions", "5"]
     process = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["generate", "Hi", "--modle", "x"], "no such option here: --modle x; see reviser generate --help"),
+        (["generate", "Hi", "--n", "x"], "argument --n: invalid int value: 'x'; see reviser generate --help"),
+        (["infill"], "the following arguments are required: TEXT; see reviser infill --help"),
+        ([], "the following arguments are required: COMMAND; see reviser --help"),
+        (
+            ["generate", "--greedy", "--sampling", "paper"],
+            "argument --sampling: not allowed with argument --greedy; see",
+        ),
+    ],
+)
+def test_what_the_parser_refuses_is_one_line_that_names_the_help(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"error: {text}")
+
+
+def test_a_folder_to_write_to_is_refused_before_the_work(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("html", "out"):
+        assert "is a folder; give a file" in fail(capsys, "generate", PROMPT, "--model", model, f"--{name}", tmp_path)
+
+
+def test_a_run_folder_stands_for_its_model(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model").symlink_to(model, target_is_directory=True)
+    (tmp_path / "run.json").write_text("{}")
+    flags = ["generate", PROMPT, "--max-actions", 9]
+    one, other = (document(capsys, *flags, "--model", spec)["texts"] for spec in (model, tmp_path))
+    assert [each["text"] for each in one] == [each["text"] for each in other]
+
+
+def test_a_text_that_ends_in_a_space_is_noted_once(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--max-actions", 3, "--model", model]
+    assert "note: most tokens bring the space" in run(capsys, "generate", PROMPT + " ", *flags)[1]
+    assert "note" not in run(capsys, "generate", PROMPT, *flags)[1]
+
+
+def test_info_without_a_folder_shows_the_shipped_model(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = run(capsys, "info", "--json")
+    assert json.loads(out)["num_parameters"] == 30_173_760

@@ -7,6 +7,7 @@ import importlib
 import io
 import os
 import sys
+from typing import NoReturn
 
 from reviser import __version__
 from reviser.errors import ReviserError
@@ -15,8 +16,15 @@ COMMANDS = ("trajectory", "data", "train", "models", "write", "evaluate", "repro
 """Modules beside this one, in the order of the flow; each registers its commands with `add`."""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+class Parser(argparse.ArgumentParser):
+    """One whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}; see {self.prog} --help\n")
+
+
+def build_parser() -> Parser:
+    parser = Parser(
         prog="reviser",
         description="Language models that write by editing: make and look at trajectories, prepare data, train, "
         "generate, evaluate.",
@@ -37,7 +45,10 @@ def main(argv: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    args = build_parser().parse_args(argv)
+    parser = build_parser()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        parser.exit(2, f"error: no such option here: {' '.join(unknown)}; see {args.prog} --help\n")
     try:
         code: int = args.run(args)
         sys.stdout.flush()

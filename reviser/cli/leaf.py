@@ -21,6 +21,7 @@ def add_leaf(
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.set_defaults(prog=parser.prog)
     if has_json:
         parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     return parser

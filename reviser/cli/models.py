@@ -27,11 +27,13 @@ def _add_info(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         commands,
         "info",
         "show what a model folder holds",
-        "  reviser info runs/mine/model\n  reviser info reviser-100m --json",
+        "  reviser info\n  reviser info reviser-100m --json",
         description="Show a model folder's parameters, shape, weights, tokenizer, training and size on disk. The "
         "weights themselves are not read.",
     )
-    parser.add_argument("model", metavar="MODEL", help="a model folder or hub id")
+    parser.add_argument(
+        "model", metavar="MODEL", nargs="?", help="a model folder or hub id (default: the shipped model)"
+    )
     parser.set_defaults(run=run_info)
 
 
@@ -74,9 +76,9 @@ def _add_import(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 def run_info(args: argparse.Namespace) -> int:
     from reviser.model.card import rows
-    from reviser.model.folder import FORMATS, WEIGHTS, count_weights, find, read_config
+    from reviser.model.folder import FORMATS, SHIPPED, WEIGHTS, count_weights, find, read_config
 
-    folder = find(args.model)
+    folder = find(args.model or SHIPPED)
     described, num_parameters = read_config(folder, FORMATS), count_weights(folder / WEIGHTS)
     if args.json:
         print(json.dumps(_summary(folder, described, num_parameters)))

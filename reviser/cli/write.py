@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from reviser.cli.leaf import add_leaf
@@ -83,10 +84,10 @@ def _add_edit(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         commands,
         "edit",
         "revise a text",
-        "  reviser edit 'The old lighthouse stood dark.' --model runs/mine/model --live\n"
-        "  reviser edit - --model runs/mine/model --out revised.jsonl < draft.txt",
+        "  reviser edit 'The old lighthouse stood dark.' --live\n"
+        "  reviser edit - --model runs/mine --out revised.jsonl < draft.txt",
         description="Revise a text: the model stands at its end and may go anywhere in it. What it can do there are "
-        "the operators it was trained with; one without delete or replace can only insert.",
+        "the operators it was trained with; one without delete or replace, like the shipped one, can only insert.",
     )
     parser.add_argument("text", metavar="TEXT", help="the text, or - for standard input")
     _add_options(parser)
@@ -125,16 +126,27 @@ def _add_options(parser: ArgumentParser, max_tokens: int | None = None) -> None:
 def _add_sampling(parser: ArgumentParser) -> None:
     """An option for every field of `Sampling`, with what its docstring says."""
     group = parser.add_argument_group("sampling")
-    group.add_argument("--sampling", choices=tuple(NAMED), default="default", help="settings to begin with")
-    group.add_argument("--greedy", dest="sampling", action="store_const", const="greedy", help="--sampling greedy")
+    either = group.add_mutually_exclusive_group()
+    either.add_argument(
+        "--sampling",
+        choices=tuple(NAMED),
+        default="default",
+        help="settings to begin with; paper has temperature 0.9 and top-k 50 alone, the defaults below are those of "
+        "default",
+    )
+    either.add_argument("--greedy", dest="sampling", action="store_const", const="greedy", help="--sampling greedy")
     notes = _notes()
     for each in fields(Sampling):
         name, note = f"--{each.name.replace('_', '-')}", notes[each.name].rstrip(".").replace("%", "%%")
         note = note[0].lower() + note[1:]
-        if isinstance(each.default, bool):
-            group.add_argument(name, action="store_const", const="true", help=note)
+        default = getattr(NAMED["default"], each.name)
+        if isinstance(default, bool):
+            state = "on" if default else "off"
+            group.add_argument(
+                name, action=argparse.BooleanOptionalAction, default=None, help=f"{note} (default {state})"
+            )
         else:
-            group.add_argument(name, help=note if each.default is None else f"{note} (default {each.default})")
+            group.add_argument(name, help=note if default is None else f"{note} (default {default})")
 
 
 def _notes() -> dict[str, str]:
@@ -202,16 +214,25 @@ def _run(args: argparse.Namespace, begin: Callable[[Writer], Seed]) -> int:
         print(make_document(args, writer, results, sampling))
     if args.out is not None:
         write_trajectories(args, writer, results)
+        _tell(args, f"{args.out}: show it with reviser trajectory show")
     if args.html is not None:
         write_page(args, writer, results)
+        _tell(args, f"{args.html}: open it in a browser")
     return 0
+
+
+def _tell(args: argparse.Namespace, line: str) -> None:
+    """A line beside the text; with --json there is none."""
+    if not args.json:
+        print(line, file=sys.stderr)
 
 
 def _sampling(args: argparse.Namespace) -> Sampling:
     from reviser.config import override
 
     given = {each.name: getattr(args, each.name) for each in fields(Sampling)}
-    return override(NAMED[args.sampling], [f"{name}={value}" for name, value in given.items() if value is not None])
+    changes = {name: str(value).lower() for name, value in given.items() if value is not None}
+    return override(NAMED[args.sampling], [f"{name}={value}" for name, value in changes.items()])
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -226,7 +247,13 @@ def _check(args: argparse.Namespace) -> None:
     for name, is_given in (("--json", args.json), ("--best-of", args.best_of > 1)):
         if args.live and is_given:
             raise ConfigError(f"--live shows every text as it is written, {name} only what comes of it; drop one")
+    for name in ("html", "out"):
+        path = getattr(args, name)
+        if path is not None and Path(path).is_dir():
+            raise ConfigError(f"--{name} {path} is a folder; give a file")
     read_config(find(args.model or SHIPPED))
+    if args.command == "generate" and args.text.endswith(" "):
+        _tell(args, "note: most tokens bring the space before them; leave out the one that the text ends in")
 
 
 def _open(args: argparse.Namespace, begin: Callable[[Writer], Seed], sampling: Sampling) -> tuple[Writer, Seed]:
@@ -242,7 +269,8 @@ def _open(args: argparse.Namespace, begin: Callable[[Writer], Seed], sampling: S
     start = begin(writer)
     check_room(start, writer.model.config, args.max_actions)
     # The first use loads the kernels, which is no part of the model's speed.
-    list(writer.stream("", max_actions=1, sampling=sampling))
+    list(writer.stream(start, max_actions=1, sampling=sampling))
+    writer.write_seeds([start], 1, 1, 1, args.seed, sampling)
     return writer, start
 
 
@@ -336,7 +364,7 @@ def _write_live(
                     seen.append(event)
         finally:
             results.append(_collect(writer, start, seen))
-            _print_text(writer, results[-1].text, number, console, events.rate)
+            _print_text(args, writer, results[-1].text, number, console, events.rate)
     return results
 
 
@@ -346,7 +374,7 @@ def _print_all(args: argparse.Namespace, writer: Writer, results: Sequence[Resul
     rate = sum(result.text.num_actions for result in results) / seconds if args.best_of == 1 else None
     console = _plain_console()
     for number, result in enumerate(results):
-        _print_text(writer, result.text, number, console, rate if args.n == 1 else None)
+        _print_text(args, writer, result.text, number, console, rate if args.n == 1 else None)
     if args.n > 1 and rate is not None:
         print(f"{args.n} texts, {rate:.0f} actions/s", file=sys.stderr)
 
@@ -360,7 +388,14 @@ def _plain_console() -> Console | None:
     return make_console()
 
 
-def _print_text(writer: Writer, text: Text, number: int, console: Console | None, rate: float | None = None) -> None:
+def _print_text(
+    args: argparse.Namespace,
+    writer: Writer,
+    text: Text,
+    number: int,
+    console: Console | None,
+    rate: float | None = None,
+) -> None:
     if number:
         print(BETWEEN)
     if console is None:
@@ -369,10 +404,24 @@ def _print_text(writer: Writer, text: Text, number: int, console: Console | None
         from reviser.viewer.live import draw_final
 
         console.print(draw_final(text.written.canvas, text.seed.rules, writer.tokenizer), overflow="fold")
+    rules, given = text.seed.rules, len(text.seed.canvas.tokens)
+    before = given - rules.prefix - rules.suffix
+    tokens = f", {text.num_tokens - before:+d} tokens" if before else f" for {_count(text.num_tokens, 'token')}"
     parts = [
-        f"{text.num_actions} actions for {text.num_tokens} tokens",
+        f"{_count(text.num_actions, 'action')}{tokens}",
         f"log-probability {text.log_probability:.2f}",
-        "stopped by itself" if text.has_stopped else "not finished",
+        "stopped by itself" if text.has_stopped else f"not finished: {_limit(args, writer, text)}",
         *([] if rate is None else [f"{rate:.0f} actions/s"]),
     ]
     print(", ".join(parts), file=sys.stderr, flush=True)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _limit(args: argparse.Namespace, writer: Writer, text: Text) -> str:
+    """What ended a text that did not stop by itself."""
+    if text.num_actions >= args.max_actions:
+        return f"--max-actions {args.max_actions}"
+    return f"the model reads {writer.model.config.context} positions at most, the given text's among them"

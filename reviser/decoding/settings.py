@@ -21,13 +21,13 @@ class Sampling:
     top_k: int = 50
     """Only the k most probable; 0 is all."""
     top_p: float = 1.0
-    """Only the most probable that together reach this probability, among those that top_k leaves."""
+    """Only the most probable that together reach this probability, of the k most probable."""
     min_p: float = 0.0
     """Only those at least this many times as probable as the most probable."""
     keep_moves: bool = False
     """To move stays as probable as the model says; temperature and truncation act among moves and among the rest."""
     move_temperature: float | None = None
-    """The temperature of MOVEs; below `temperature` they are fewer and surer. None: the same."""
+    """The temperature of MOVEs; below that of the rest they are fewer and surer; by default the same."""
     jump_bias: float = 0.0
     """Added to the log-probability of a MOVE that follows no other: above 0 for more revision, below for less."""
     stop_bias: float = 0.0
@@ -35,7 +35,7 @@ class Sampling:
     min_tokens: int = 0
     """No STOP until the canvas has grown by so many tokens, unless nothing else is valid."""
     no_repeat: int = 0
-    """No INSERT that `repeated_tokens` names for n-grams of this size, unless nothing else is valid; 0 is off."""
+    """No INSERT that would repeat n tokens in a row, unless nothing else is valid; 0 is off."""
     calm: bool = False
     """A run of MOVEs spells one distance, largest first: it never turns round and is never longer than needed."""
 

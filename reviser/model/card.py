@@ -86,8 +86,12 @@ def _training(trained: Trained) -> dict[str, str]:
         "jobs": trained.jobs,
         "recipe": f"reviser train {trained.recipe}",
         "data": f"sha256 {trained.data_sha256}",
-        "trained for": f"{trained.steps:,} steps, {trained.positions:,} positions",
+        "trained for": f"{trained.steps:,} steps, {trained.positions:,} positions{_before(trained)}",
     } | {f"held-out text, {bound.job}": _bound(bound) for bound in trained.bounds}
+
+
+def _before(trained: Trained) -> str:
+    return ", after those of the model in train.init" if "train.init=" in trained.recipe else ""
 
 
 def _bound(bound: HeldoutBound) -> str:

@@ -27,6 +27,8 @@ from reviser.config import ModelConfig
 from reviser.errors import CheckpointError, ConfigError, MissingPackageError
 
 CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
+RUN = "run.json"
+"""What only the folder of a run has; its model lies inside."""
 FORMAT, VERSION = "reviser", 1
 FORMATS = (FORMAT, "mdlm", "sedd")
 """The families that have model folders."""
@@ -84,8 +86,10 @@ class FolderConfig:
 
 
 def find(spec: str | os.PathLike[str]) -> Path:
-    """The folder of a model: a path, or a hub id that is fetched."""
+    """The folder of a model: a path, that of the run which trained it, or a hub id that is fetched."""
     folder = Path(spec)
+    if (folder / RUN).is_file() and (folder / "model").is_dir():
+        return folder / "model"
     if folder.is_dir():
         return folder
     if folder.exists():
