@@ -145,6 +145,11 @@ def test_the_trajectory_file_replays_and_shows(
     ]
     assert run(capsys, "trajectory", "check", path)[0] == "2 trajectories replay\n"
     assert "The old| still." in run(capsys, "trajectory", "show", path, "--index", 0)[0]
+    for number, entry in enumerate(found["texts"]):
+        shown = run(capsys, "trajectory", "show", path, "--index", number)[0]
+        assert entry["trajectory"]["has_stopped"] == entry["has_stopped"] == ("STOP" in shown)
+        assert ("not finished" in shown) == (not entry["has_stopped"])
+        assert f"{entry['num_actions']} actions for {entry['num_tokens']} tokens" in shown
 
 
 def test_a_record_names_the_default_tokenizer_where_it_is_the_models(

@@ -69,6 +69,7 @@ def _records(args: argparse.Namespace, writer: Writer, results: Sequence[Result]
             tokenizer={"name": name, "sha256": writer.tokenizer.sha256},
             model=_model_name(args),
             seed=[args.seed, number],
+            has_stopped=result.text.has_stopped,
             log_probabilities=result.text.written.log_probabilities,
         )
         for number, result in enumerate(results)

@@ -101,14 +101,15 @@ def _crop(parts: list[tuple[str, str]], bar_at: int, width: int) -> Text:
 
 
 def show_trajectory(console: Console, trajectory: Trajectory, tokenizer: Tokenizer, record: dict[str, Any]) -> None:
-    """Every action with the canvas after it, then the final text."""
+    """Every action with the canvas after it, then the final text; a STOP that was only added is left out."""
     rules, is_plain = trajectory.seed.rules, console.no_color
-    names = [name_action(action, tokenizer) for action in trajectory.actions]
+    actions = trajectory.actions if record.get("has_stopped", True) else trajectory.actions[:-1]
+    names = [name_action(action, tokenizer) for action in actions]
     width = max(console.width, MIN_WIDTH)
-    column = min(max(map(cell_len, names)), 22, width // 3)
+    column = min(max(map(cell_len, ["seed", *names])), 22, width // 3)
     room = width - column - 9
     before: Canvas | None = None
-    steps = zip(["seed", *names], trajectory.states(), strict=True)
+    steps = zip(["seed", *names], trajectory.states(), strict=False)
     for index, (name, canvas) in enumerate(steps):
         new = _new_tokens(before, canvas)
         pieces = tokenizer.pieces(canvas.tokens)
@@ -134,7 +135,10 @@ def _new_tokens(before: Canvas | None, after: Canvas) -> range:
 
 def _summary(trajectory: Trajectory, record: dict[str, Any]) -> str:
     num_tokens = len(trajectory.final.tokens) - trajectory.seed.rules.prefix - trajectory.seed.rules.suffix
-    parts = [f"{len(trajectory.actions)} actions for {num_tokens} tokens"]
+    has_stopped = record.get("has_stopped", True)
+    parts = [f"{len(trajectory.actions) - (not has_stopped)} actions for {num_tokens} tokens"]
+    if not has_stopped:
+        parts.append("not finished")
     if "order" in record:
         parts.append(f"order {record['order']}")
     if trajectory.log_q is not None:
