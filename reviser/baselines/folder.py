@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from reviser import config as settings
 from reviser import tokenizer as tokenizers
 from reviser.baselines.denoiser import FAMILIES, Denoiser, num_parameters
+from reviser.baselines.published import describe, is_published, load_published, published_tokenizer
 from reviser.errors import CheckpointError
 from reviser.model import checkpoint
 from reviser.model.checkpoint import (
@@ -117,12 +118,16 @@ def denoiser_tokenizer(spec: str | os.PathLike[str]) -> Tokenizer:
 
 
 def load_model(spec: str | os.PathLike[str], device: torch.device | str = "cpu") -> Transformer:
-    """The model of any family's folder, ready to evaluate."""
+    """The model of any family's folder, or of published:MODEL, ready to evaluate."""
+    if is_published(spec):
+        return load_published(spec, device)
     return load_denoiser(spec, device) if family_of(spec) in FAMILIES else from_pretrained(spec, device)
 
 
 def load_tokenizer(spec: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer of any family's folder."""
+    """The tokenizer of any family's folder, or of published:MODEL."""
+    if is_published(spec):
+        return published_tokenizer()
     return denoiser_tokenizer(spec) if family_of(spec) in FAMILIES else tokenizer_of(spec)
 
 
@@ -143,7 +148,9 @@ def pack_model(spec: str | os.PathLike[str], folder: str | os.PathLike[str], wei
 
 
 def family_of(spec: str | os.PathLike[str]) -> str:
-    """The format's name of a model folder or hub id: reviser, mdlm or sedd."""
+    """The format's name of a model folder, a hub id or published:MODEL: reviser, mdlm or sedd."""
+    if is_published(spec):
+        return describe(spec).family
     folder = find(spec)
     path = folder / CONFIG
     if not path.is_file():

@@ -145,7 +145,7 @@ def _name_maker(model: str, settings: list[Any]) -> str:
     """What a text depends on besides prompt and seed, as a short hash."""
     from reviser.evaluation.evaluator import hash_weights
 
-    path, *changes = model.removeprefix("hf:").split(",")
+    path, *changes = model.removeprefix("hf:").removeprefix("published:").split(",")
     weights = hash_weights(Path(path)) if Path(path).is_dir() else model
     return hashlib.sha256(json.dumps([weights, *settings, *changes]).encode()).hexdigest()[:16]
 

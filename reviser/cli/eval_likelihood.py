@@ -146,6 +146,7 @@ def _measure(
     args: argparse.Namespace, name: str, folder: str, order: Order | None, prompts: list[Prompt]
 ) -> dict[str, Any]:
     from reviser.baselines.folder import load_model, load_tokenizer
+    from reviser.baselines.published import is_published, weights_file
     from reviser.data.shards import hash_file
     from reviser.evaluation.likelihood import measure
     from reviser.model.checkpoint import WEIGHTS, find
@@ -158,7 +159,8 @@ def _measure(
         print(f"{name}: left-to-right may only append: one trajectory a text, so K = 1 is exact", file=sys.stderr)
     with _bar(name, len(prompts) * (1 if is_exact else args.samples)) as advance:
         row = measure(model, load_tokenizer(folder), order, prompts, args.samples, args.seed, args.precision, advance)
-    return {"system": name, **row, "model": folder, "weights_sha256": hash_file(find(folder) / WEIGHTS)}
+    file = weights_file(folder) if is_published(folder) else find(folder) / WEIGHTS
+    return {"system": name, **row, "model": folder, "weights_sha256": hash_file(file)}
 
 
 @contextmanager

@@ -24,7 +24,7 @@ def add_system(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="NAME=MODEL",
-        help="a model folder, or hf:MODEL for one of transformers; repeatable",
+        help="a model folder, hf:MODEL for one of transformers, published:MODEL for MDLM's or SEDD's; repeatable",
     )
 
 

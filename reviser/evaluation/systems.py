@@ -16,7 +16,7 @@ import torch
 
 from reviser.baselines import sampler
 from reviser.baselines.denoiser import FAMILIES, Denoiser
-from reviser.baselines.folder import denoiser_tokenizer, family_of, load_denoiser
+from reviser.baselines.folder import family_of, load_model, load_tokenizer
 from reviser.config import override
 from reviser.decoding.engine import Request
 from reviser.decoding.sampling import PAPER, Sampling
@@ -69,6 +69,7 @@ class System(Protocol):
 def open_system(spec: str, sampling: Sampling = PAPER, budget: Budget | None = None, device: str = "cpu") -> System:
     """NAME=FOLDER for a model folder, NAME=hf:MODEL for a `transformers` causal model.
 
+    NAME=published:MODEL is the published MDLM or SEDD (baselines/published.py).
     Settings may follow: those of sampling for all (ours=runs/mine/model,jump_bias=1.5), and for a diffusion model the
     number of its steps (mdlm=runs/mdlm/model,steps=32).
     """
@@ -85,8 +86,9 @@ def open_system(spec: str, sampling: Sampling = PAPER, budget: Budget | None = N
     if not folder.startswith("hf:") and family_of(folder) in FAMILIES:
         if steps and not (steps[-1].isdecimal() and int(steps[-1]) > 0):
             raise ConfigError(f"--system {spec}: steps={steps[-1]} must be a whole number of at least 1")
-        opened = load_denoiser(folder, device), denoiser_tokenizer(folder)
-        return DiffusionSystem(name, *opened, sampling, budget, int(steps[-1]) if steps else STEPS)
+        denoiser, tokenizer = load_model(folder, device), load_tokenizer(folder)
+        assert isinstance(denoiser, Denoiser), "the family said so"
+        return DiffusionSystem(name, denoiser, tokenizer, sampling, budget, int(steps[-1]) if steps else STEPS)
     if steps:
         raise ConfigError(f"--system {spec}: steps are a diffusion model's, and {folder} is none")
     if folder.startswith("hf:"):
