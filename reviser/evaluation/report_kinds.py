@@ -78,19 +78,22 @@ def evalppl(document: Document) -> list[Table]:
     return [first, second] if len(second.columns) > 1 else [first]
 
 
+def _percent(share: Row) -> str:
+    return percent(share["value"], share["error"])
+
+
 def frontier(document: Document) -> list[Table]:
     """How far from the end insertions are made, and what that costs."""
-    share = lambda value: percent(value["value"], value["error"])  # noqa: E731 - as short as a column
     columns: dict[str, Cell] = {
         "system": get("system"),
-        "insertions not at the end": get("not_at_end", share),
+        "insertions not at the end": get("not_at_end", _percent),
         "bound, ppl/token": get("bound"),
         "ratio": get("bound_ratio"),
         "evalPPL": get("perplexity"),
         "ratio of evalPPL": get("perplexity_ratio"),
         "distinct-2": get("distinct_2"),
         "actions/token": get("actions_per_token"),
-        "moves that turn back": get("turn_fraction", share),
+        "moves that turn back": get("turn_fraction", _percent),
     }
     rows = document["rows"]
     points = tuple(
@@ -118,7 +121,7 @@ VARIED: dict[str, Cell] = {
     "repeated 4-grams": get("repeated_4"),
     "words": get("words"),
     "over the reference": get("words_over_reference"),
-    "stopped": get("stopped", lambda value: percent(value["value"], value["error"])),
+    "stopped": get("stopped", _percent),
 }
 
 
@@ -185,7 +188,7 @@ def arena(document: Document) -> list[Table]:
         "won": get("wins"),
         "tied": get("ties"),
         "lost": get("losses"),
-        "win rate": get("win_rate", lambda share: percent(share["value"], share["error"])),
+        "win rate": get("win_rate", _percent),
         "95% interval": get("win_rate", _interval),
         "prompts": get("win_rate", lambda share: show(share["n"])),
     }
