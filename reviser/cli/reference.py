@@ -40,7 +40,9 @@ def _name(action: argparse.Action) -> str:
     if not action.option_strings:
         return str(action.metavar or action.dest).upper()
     value = "" if action.nargs == 0 else f" {action.metavar or action.dest}".upper()
-    names = action.option_strings if isinstance(action, argparse.BooleanOptionalAction) else action.option_strings[-1:]
+    names = (
+        action.option_strings if isinstance(action, argparse.BooleanOptionalAction) else action.option_strings[-1:]
+    )
     return f"{', '.join(names)}{value}"
 
 
