@@ -117,6 +117,23 @@ def test_steps_read_only_what_steps_before_them_leave() -> None:
         left |= {Path(step.words[step.words.index("--generations") + 1])} if "--generations" in step.words else set()
 
 
+def test_a_model_folder_may_be_compared_too_and_all_is_measured_of_it(setup: Setup, tmp_path: Path) -> None:
+    folders = {name: save_model(setup, name, tmp_path / name) for name in ("ours", "mdlm")}
+    asked = replace(setup, others={"mine": str(folders["ours"]), "m": f"{folders['mdlm']},steps=3", "gpt2": "hf:gpt2"})
+    steps = {step.name: step for step in plan(asked)}
+    assert asked.folders == [*SYSTEMS, "mine", "m"]
+    assert asked.editing == ["ar", "paper", "ours", "mine"]
+    assert {"generate:mine", "infill:mine", "generate:m", "generate:gpt2"} <= set(steps)
+    assert f"--system mine={folders['ours']} --system m={folders['mdlm']} --texts" in " ".join(steps["likelihood"].words)
+    assert str(asked.written("continuation", "mine")) in steps["trajectories"].words
+    assert folders["mdlm"] / "config.json" in steps["generate:m"].inputs
+    write_texts(asked, {name: [(4, 6), (0, 1)] for name in writers(asked)})
+    for system in SYSTEMS:
+        save_model(asked, system)
+    assert [row["system"] for row in flops_rows(asked)] == [name for name in writers(asked) if name != "gpt2"]
+    assert [row["system"] for row in gather(asked) if row["table"] == "The systems"][5:] == ["mine", "m"]
+
+
 def test_diffusion_models_write_in_the_papers_steps_and_in_more() -> None:
     found = writers(Setup(SCALES["debug"], Path("o"), models={"mdlm": "m"}))
     assert {name: spec for name, spec in found.items() if "mdlm" in name} == {
@@ -219,7 +236,9 @@ def test_what_a_user_may_get_wrong_is_one_line(tmp_path: Path, capsys: pytest.Ca
     )
     assert "systems are ar, paper" in one_line(capsys, "--scale", "debug", *out, "--models", "gpt=x")
     assert "write ar=FOLDER" in one_line(capsys, "--scale", "debug", *out, "--models", "ar")
-    assert "another name than" in one_line(capsys, "--scale", "debug", *out, "--system", "ar=hf:x")
+    for name in ("ar=hf:x", "mdlm-9=hf:x", "a/b=hf:x"):
+        assert "none of the systems ar, paper" in one_line(capsys, "--scale", "debug", *out, "--system", name)
+    assert "/no/such" in one_line(capsys, "--scale", "debug", *out, "--system", "x=/no/such")
     assert "must be likelihood or critic:MODEL" in one_line(capsys, "--scale", "debug", *out, "--judge", "me")
     assert "--n 0 must be at least 1" in one_line(capsys, "--scale", "debug", *out, "--n", 0)
     assert "no GPU 'tpu'; those" in one_line(capsys, "--scale", "debug", *out, "--plan", "--gpu", "tpu")
@@ -420,7 +439,7 @@ def test_tables_hold_our_numbers_beside_the_papers(setup: Setup) -> None:
     measure = {"value": 20.0, "error": 1.0, "n": 8}
     share = {"value": 0.25, "low": 0.1, "high": 0.5, "error": 0.1, "n": 8}
     row = {"perplexity": measure, "bits_per_byte": measure, "distinct_2": measure}
-    rows = [{"system": name, **row} for name in ("ar", "paper", "sedd-512")]
+    rows = [{"system": name, **row} for name in ("(reference)", "ar", "paper", "sedd-512")]
     write_result(make_result("evalppl", rows, {}, evaluator={"name": "smollm2"}), setup.result("evalppl"))
     arena = [{"system": "ar", "opponent": "ours", "win_rate": share}]
     write_result(make_result("arena", arena, {"judge": "likelihood"}), setup.result("arena"))
@@ -442,6 +461,7 @@ def test_tables_hold_our_numbers_beside_the_papers(setup: Setup) -> None:
     short = tables[0]
     assert (short.title, short.columns[:3]) == ("In short", ("system", "evalPPL", "distinct-2"))
     assert ("our Reviser", "-", "-", "75.00 (50.00 to 90.00)") in short.rows
+    assert short.rows[-1] == ("the original text", "20.0 ± 1.0", "20.0 ± 1.0", "-")
     assert len(tables) == 4
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import sys
 from contextlib import redirect_stdout
@@ -60,14 +61,14 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "--system",
         action="append",
         default=[],
-        metavar="NAME=hf:MODEL",
-        help="a public model to compare with; repeatable",
+        metavar="NAME=MODEL",
+        help="another system to compare with: a model folder, hf:MODEL or published:MODEL; repeatable",
     )
     parser.add_argument("--evaluator", default="smollm2", help="scores texts (default smollm2)")
     parser.add_argument(
         "--judge", default="likelihood", help="of the arena: likelihood, by the evaluator (default), or critic:MODEL"
     )
-    parser.add_argument("--n", type=int, help=f"{PROMPTS.partition(' (')[0]} (default 16, 300, 1000 and 1000)")
+    parser.add_argument("--n", type=int, help=f"{PROMPTS.partition(' (')[0]} (default 16, 200, 1000 and 1000)")
     parser.add_argument("--device", default="auto", help=DEVICE)
     parser.add_argument("--plan", action="store_true", help="print the steps with their costs, and stop")
     parser.add_argument("--gpu", default="h200", help="for --plan: h200, h100, a100, l40s, rtx4090 (default h200)")
@@ -96,7 +97,8 @@ def run_reproduce(args: argparse.Namespace) -> int:
 
 def read_setup(args: argparse.Namespace) -> Setup:
     """What is asked for, checked as far as it can be before anything runs."""
-    from reviser.evaluation.reproduction import SYSTEMS, Setup, find_scale
+    from reviser.baselines.folder import family_of
+    from reviser.evaluation.reproduction import SYSTEMS, Setup, find_scale, folder_of, is_folder
 
     check_positive(args, "n")
     scale = find_scale(args.scale)
@@ -110,8 +112,13 @@ def read_setup(args: argparse.Namespace) -> Setup:
             raise ConfigError(f"--models {name}=...: no such system; systems are {', '.join(SYSTEMS)}")
     others = dict(_pair(each, "--system", "gpt2=hf:gpt2") for each in args.system)
     for name, model in others.items():
-        if name in SYSTEMS or not model.startswith("hf:"):
-            raise ConfigError(f"--system {name}={model} must be another name than {', '.join(SYSTEMS)}, and hf:MODEL")
+        if name.partition("-")[0] in SYSTEMS or not re.fullmatch(r"\w[\w.-]*", name):
+            raise ConfigError(
+                f"--system {name}={model}: a name has letters, digits, '.', '_' and '-', and none of the systems "
+                f"{', '.join(SYSTEMS)} before a '-'; give another"
+            )
+        if is_folder(model):
+            family_of(folder_of(model))
     if args.judge != "likelihood" and not args.judge.startswith("critic:"):
         raise ConfigError(f"--judge {args.judge} must be likelihood or critic:MODEL")
     out = Path(args.out or f"reproduction/{scale.name}")

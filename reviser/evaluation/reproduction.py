@@ -21,11 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reviser.actions import Alphabet
+from reviser.baselines.folder import family_of
+from reviser.baselines.published import PREFIX
 from reviser.config import override
 from reviser.data.shards import HEADER
 from reviser.errors import ConfigError
 from reviser.evaluation.likelihood import trained_order
-from reviser.model.folder import CONFIG
+from reviser.model.folder import CONFIG, FORMAT
 from reviser.training.recipes import find_recipe
 from reviser.training.settings import RunConfig
 
@@ -100,7 +102,7 @@ SCALES = {
             "debug", _debug(), "bytes", "bytes", prefix=16, total=64, context=12, gap=(4, 12), num_prompts=16,
             seeds=(123,), samples=2, num_timed=2,
         ),
-        Scale("small", _named("small") | {"ours": ("small",)}, "default", num_prompts=200, seeds=(123,)),
+        Scale("small", _named("small") | {"ours": ("small",)}, "default", num_prompts=200),
         Scale("100m", _named("100m")),
         Scale("300m", _named("300m")),
     )
@@ -126,7 +128,7 @@ class Setup:
     models: Mapping[str, str] = field(default_factory=dict)
     """Systems that were trained elsewhere, and their model folders."""
     others: Mapping[str, str] = field(default_factory=dict)
-    """More systems to compare with: hf:MODEL by name."""
+    """More systems to compare with, by name: a model folder, hf:MODEL or published:MODEL."""
     evaluator: str = "smollm2"
     judge: str = "likelihood"
     """likelihood, by the evaluator; or critic:MODEL, which is asked."""
@@ -164,14 +166,33 @@ class Setup:
     def run(self, system: str) -> Path:
         return self.out / "runs" / system
 
+    @property
+    def folders(self) -> list[str]:
+        """Every system that is, or will be, a model folder: the five and what was added to them."""
+        return [*SYSTEMS, *(name for name, spec in self.others.items() if is_folder(spec))]
+
+    @property
+    def editing(self) -> list[str]:
+        """Those of them that write by editing."""
+        return [
+            name
+            for name in self.folders
+            if (name not in DENOISERS if name in SYSTEMS else family_of(self.model(name)) == FORMAT)
+        ]
+
     def model(self, system: str) -> Path:
+        if system in self.others:
+            return folder_of(self.others[system])
         return Path(self.models[system]) if system in self.models else self.run(system) / "model"
 
     def order(self, system: str) -> str:
         """What a system was, or will be, trained with."""
-        if system in self.models and system not in DENOISERS:
+        if (system in self.others or system in self.models) and system in self.editing:
             with suppress(ConfigError):
-                return trained_order(self.models[system])
+                return trained_order(self.model(system))
+        if system in self.others:
+            # A Reviser that does not say is held to this one; a diffusion model's is not read.
+            return "left-to-right"
         return self.scale.settings(system, Alphabet(257, 256)).data.order
 
     def written(self, kind: str, name: str) -> Path:
@@ -221,7 +242,12 @@ def folder_of(spec: str) -> Path:
     >>> str(folder_of("runs/mdlm/model,steps=512"))
     'runs/mdlm/model'
     """
-    return Path(spec.partition(",steps=")[0])
+    return Path(spec.partition(",")[0])
+
+
+def is_folder(spec: str) -> bool:
+    """Whether a system is a model folder of our own kind, of which all can be measured."""
+    return not spec.startswith(("hf:", PREFIX))
 
 
 def plan(setup: Setup) -> list[Step]:
@@ -270,7 +296,7 @@ def _write(setup: Setup) -> Iterator[Step]:
         for name, spec in chosen.items():
             made, out = setup.written(suite, name), setup.result(f"{suite}_{name}")
             command = ["eval", suite, str(file), *words, *shared, "--system", f"{name}={spec}"]
-            inputs = (file,) if spec.startswith("hf:") else (file, folder_of(spec) / CONFIG)
+            inputs = (file, folder_of(spec) / CONFIG) if is_folder(spec) else (file,)
             yield Step(f"{kind}:{name}", (*command, "--generations", str(made), "--out", str(out)), inputs, out)
 
 
@@ -287,9 +313,9 @@ def _score(setup: Setup) -> Iterator[Step]:
     judgments = setup.out / f"judgments_{re.sub(r'[^A-Za-z0-9]+', '-', f'{judge} {model or setup.evaluator}')}.jsonl"
     yield _suite(setup, "arena", made, [*asked, "--judgments", str(judgments)])
     yield _suite(setup, "gaps", gaps, by)
-    editing = [system for system in SYSTEMS if system not in DENOISERS]
-    orders = [word for system in editing for word in ("--order", f"{system}={setup.order(system)}")]
-    yield _suite(setup, "trajectories", [setup.written("continuation", each) for each in editing], [*first, *orders])
+    orders = [word for system in setup.editing for word in ("--order", f"{system}={setup.order(system)}")]
+    edited = [setup.written("continuation", system) for system in setup.editing]
+    yield _suite(setup, "trajectories", edited, [*first, *orders])
 
 
 def _suite(setup: Setup, name: str, files: Sequence[Path], words: Sequence[str]) -> Step:
@@ -300,14 +326,14 @@ def _suite(setup: Setup, name: str, files: Sequence[Path], words: Sequence[str])
 
 def _bound(setup: Setup) -> Step:
     scale, out, file = setup.scale, setup.result("likelihood"), setup.prompts_file
-    words = [word for system in SYSTEMS for word in ("--system", f"{system}={setup.model(system)}")]
+    words = [word for system in setup.folders for word in ("--system", f"{system}={setup.model(system)}")]
     words += ["--texts", str(file), "--n", str(setup.num_prompts), "--ruler", scale.ruler]
     words += ["--prefix", str(scale.prefix), "--length", str(scale.total - scale.prefix)]
     if setup.models:
-        # They may not say their order; that of a diffusion model is not read.
-        words += [word for system in SYSTEMS for word in ("--order", setup.order(system))]
+        # They may not say their order.
+        words += [word for system in setup.folders for word in ("--order", setup.order(system))]
     words += ["--samples", str(scale.samples), "--device", setup.device, "--out", str(out)]
-    models = (setup.model(system) / CONFIG for system in SYSTEMS)
+    models = (setup.model(system) / CONFIG for system in setup.folders)
     return Step("likelihood", ("eval", "likelihood", *words), (file, *models), out)
 
 

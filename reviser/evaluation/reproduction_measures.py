@@ -17,7 +17,7 @@ from reviser.baselines.folder import family_of, load_tokenizer, read_denoiser
 from reviser.decoding.sampling import PAPER
 from reviser.evaluation.flops import diffusion_flops, flops
 from reviser.evaluation.records import Generation, Measure, Prompt
-from reviser.evaluation.reproduction import Setup, folder_of, writers
+from reviser.evaluation.reproduction import Setup, folder_of, is_folder, writers
 from reviser.evaluation.systems import Budget, System, open_system
 from reviser.evaluation.texts import quotient, read_texts
 from reviser.model.folder import find, read_config
@@ -29,7 +29,7 @@ def flops_rows(setup: Setup) -> list[dict[str, Any]]:
     """Of every system whose shape is known."""
     rows = []
     for name, spec in writers(setup).items():
-        if not spec.startswith("hf:"):
+        if is_folder(spec):
             generations = read_texts([setup.written("continuation", name)], setup.num_prompts)
             prompts = [each.prompt_id for each in generations]
             costs = list(_gmacs(setup, spec, generations))

@@ -20,7 +20,7 @@ from reviser.evaluation.evaluator import hash_weights
 from reviser.evaluation.frontier import ratio
 from reviser.evaluation.report_kinds import scaled_error
 from reviser.evaluation.reproduction import DENOISERS, SYSTEMS, Setup, writers
-from reviser.evaluation.texts import read_texts
+from reviser.evaluation.texts import REFERENCE, read_texts
 from reviser.evaluation.trajectories import measure
 from reviser.model.folder import find, read_config
 from reviser.model.size import num_parameters
@@ -42,6 +42,8 @@ def label(setup: Setup, name: str) -> str:
     >>> label(Setup(SCALES["debug"], Path()), "sedd-512")
     'SEDD, 512 steps'
     """
+    if name == REFERENCE:
+        return "the original text"
     first, _, steps = name.partition("-")
     if name in setup.others or first not in SYSTEMS:
         return name
@@ -54,7 +56,7 @@ def summary(setup: Setup) -> list[Row]:
     bounds = {row["system"]: row["bits/byte"] for row in likelihood(setup)}
     rates = {(row["system"], row["opponent"]): row["win_rate"] for row in _read(setup, "arena")["rows"]}
     rows = []
-    for name in writers(setup):
+    for name in (*writers(setup), REFERENCE):
         texts, edits = found["evalppl"].get(name, {}), _edits(setup, name)
         cells = {
             "bits/byte": bounds.get(label(setup, name).partition(",")[0]),
@@ -62,7 +64,8 @@ def summary(setup: Setup) -> list[Row]:
             "distinct-2": texts.get("distinct_2"),
             "MAUVE": found["mauve"].get(name, {}).get("mauve"),
             "% won against left to right": None if name == "ar" else win_rate(rates, name, "ar"),
-            "suffix of a gap, bits/byte": found["gaps"].get(name, {}).get("suffix_bits_per_byte"),
+            "gap filled, with its suffix, bits/byte": found["gaps"].get(name, {}).get("whole_bits_per_byte"),
+            "its suffix alone": found["gaps"].get(name, {}).get("suffix_bits_per_byte"),
             "% inserted not at the end": edits and _scaled(edits["non_end_append_fraction"], 100),
             "1e9 multiply-accumulates": found["flops"].get(name, {}).get("gmacs"),
             "seconds": found["seconds"].get(name, {}).get("seconds"),
@@ -74,7 +77,7 @@ def summary(setup: Setup) -> list[Row]:
 
 def _edits(setup: Setup, name: str) -> Row | None:
     """How a system edits, where it does and has written."""
-    if name.partition("-")[0] in DENOISERS or not setup.written("continuation", name).is_file():
+    if not setup.written("continuation", name).is_file():
         return None
     texts = read_texts([setup.written("continuation", name)], setup.num_prompts)
     return measure(texts, name) if any(each.record for each in texts) else None
@@ -83,13 +86,13 @@ def _edits(setup: Setup, name: str) -> Row | None:
 def systems(setup: Setup) -> list[Row]:
     """What was compared: sizes and trained positions, to see that they are equal."""
     rows = []
-    for name, folder in ((name, setup.model(name)) for name in SYSTEMS):
+    for name, folder in ((name, setup.model(name)) for name in setup.folders):
         if not folder.is_dir():
             continue
         is_denoiser = family_of(folder) in FAMILIES
         found = (read_denoiser if is_denoiser else read_config)(find(folder))
         count = num_denoising(found.format, found.model) if is_denoiser else num_parameters(found.model)
-        row: Row = {"table": "The systems", "system": SYSTEMS[name], "parameters": count}
+        row: Row = {"table": "The systems", "system": SYSTEMS.get(name, name), "parameters": count}
         if (trained := found.trained) is not None:
             row |= {"trained positions": trained.positions, "order": trained.order, "data": trained.data_sha256[:12]}
         rows.append(row | {"model": str(folder), "weights": hash_weights(folder)[:12]})
@@ -158,6 +161,7 @@ def evalppl(setup: Setup) -> list[Row]:
             | _paper_pair(printed[2:], "by Dream-7B")
             | {f"here by {by}": row["perplexity"], "bits/byte": row["bits_per_byte"]}
             | {"distinct-2": row.get("distinct_2"), "repeated 4-grams": row.get("repeated_4")}
+            | {"bytes a text": row["bytes"] / row["texts"] if row.get("texts") else None}
         )
     return rows
 
@@ -202,7 +206,7 @@ def trajectories(setup: Setup) -> list[Row]:
     """The ten rows of the paper, with errors over prompts where a number is one sum over another."""
     if not setup.result("trajectories").is_file():
         return []
-    found = {name: _statistics(setup, name) for name in ("paper", "ours")}
+    found = {name: _statistics(setup, name) for name in setup.editing if name != "ar"}
     rows = []
     for title, key, form in ROWS:
         if key in paper.TRAJECTORIES:
@@ -210,7 +214,7 @@ def trajectories(setup: Setup) -> list[Row]:
             row: Row = {"table": "How they edit (tab:trajectory_stats)", "": title + ", %" * has_percent}
             row |= _paper_pair(paper.TRAJECTORIES[key])
             cells = {name: _scaled(values[key], 100 if has_percent else 1) for name, values in found.items()}
-            rows.append(row | {f"{SYSTEMS[name]}, here": cell for name, cell in cells.items()})
+            rows.append(row | {f"{SYSTEMS.get(name, name)}, here": cell for name, cell in cells.items()})
     return rows
 
 
