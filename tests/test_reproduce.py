@@ -119,12 +119,14 @@ def test_steps_read_only_what_steps_before_them_leave() -> None:
 
 def test_a_model_folder_may_be_compared_too_and_all_is_measured_of_it(setup: Setup, tmp_path: Path) -> None:
     folders = {name: save_model(setup, name, tmp_path / name) for name in ("ours", "mdlm")}
-    asked = replace(setup, others={"mine": str(folders["ours"]), "m": f"{folders['mdlm']},steps=3", "gpt2": "hf:gpt2"})
+    others = {"mine": str(folders["ours"]), "m": f"{folders['mdlm']},steps=3", "gpt2": "hf:gpt2"}
+    asked = replace(setup, others=others)
     steps = {step.name: step for step in plan(asked)}
     assert asked.folders == [*SYSTEMS, "mine", "m"]
     assert asked.editing == ["ar", "paper", "ours", "mine"]
     assert {"generate:mine", "infill:mine", "generate:m", "generate:gpt2"} <= set(steps)
-    assert f"--system mine={folders['ours']} --system m={folders['mdlm']} --texts" in " ".join(steps["likelihood"].words)
+    words = " ".join(steps["likelihood"].words)
+    assert f"--system mine={folders['ours']} --system m={folders['mdlm']} --texts" in words
     assert str(asked.written("continuation", "mine")) in steps["trajectories"].words
     assert folders["mdlm"] / "config.json" in steps["generate:m"].inputs
     write_texts(asked, {name: [(4, 6), (0, 1)] for name in writers(asked)})
