@@ -24,17 +24,7 @@ from reviser.evaluation import reproduction_paper as paper
 from reviser.evaluation.flops import diffusion_flops, flops
 from reviser.evaluation.records import Generation, Prompt, make_result, run_as, spell, write_result
 from reviser.evaluation.report import render
-from reviser.evaluation.reproduction import (
-    DENOISERS,
-    SCALES,
-    SYSTEMS,
-    Setup,
-    Step,
-    find_scale,
-    pick,
-    plan,
-    writers,
-)  # fmt: skip
+from reviser.evaluation.reproduction import DENOISERS, SCALES, SYSTEMS, Setup, Step, find_scale, pick, plan, writers
 from reviser.evaluation.reproduction_costs import (
     TRAINING_SHARES,
     WRITING_SHARE,
@@ -42,7 +32,7 @@ from reviser.evaluation.reproduction_costs import (
     cost_of,
     positions_of,
     training_flops,
-)  # fmt: skip
+)
 from reviser.evaluation.reproduction_measures import flops_rows, time_system
 from reviser.evaluation.reproduction_tables import _ratio, gather, win_rate
 from reviser.model.checkpoint import save_pretrained
