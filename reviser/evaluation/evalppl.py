@@ -95,22 +95,28 @@ def _run(
             yield from _masked_nats(evaluator, items, indices, batch, chunk)
             advance(len(indices))
         return
-    for start in range(0, len(scored), batch):
-        part = scored[start : start + batch]
-        yield from zip(part, _causal_nats(evaluator, [items[index] for index in part]), strict=True)
+    # What several suites, or several views of a gap, ask about is read once.
+    unread = list(dict.fromkeys(items[index].ids for index in scored if items[index].ids not in evaluator.known))
+    for start in range(0, len(unread), batch):
+        part = unread[start : start + batch]
+        evaluator.known.update(zip(part, _read(evaluator, part), strict=True))
         advance(len(part))
+    advance(len(scored) - len(unread))
+    for index in scored:
+        item = items[index]
+        yield index, math.fsum(evaluator.known[item.ids][item.first - 1 : item.last - 1])
 
 
-def _causal_nats(evaluator: Evaluator, items: Sequence[Item]) -> Iterator[float]:
-    """Rows are padded on the right, where no scored token can see."""
-    T = max(len(item.ids) for item in items)
-    ids = torch.tensor([[*item.ids, *[0] * (T - len(item.ids))] for item in items], device=evaluator.device)
-    lengths = torch.tensor([len(item.ids) for item in items], device=evaluator.device)
+def _read(evaluator: Evaluator, rows: Sequence[tuple[int, ...]]) -> Iterator[tuple[float, ...]]:
+    """-log p of each token of each row but its first; rows are padded on the right, which no token sees."""
+    T = max(map(len, rows))
+    ids = torch.tensor([[*row, *[0] * (T - len(row))] for row in rows], device=evaluator.device)
+    lengths = torch.tensor([len(row) for row in rows], device=evaluator.device)
     mask = (torch.arange(T, device=evaluator.device) < lengths[:, None]).long()
     logits = evaluator.model(input_ids=ids, attention_mask=mask).logits
-    for row, item in enumerate(items):
-        targets = ids[row, item.first : item.last]
-        yield F.cross_entropy(logits[row, item.first - 1 : item.last - 1].float(), targets, reduction="sum").item()
+    for index, row in enumerate(rows):
+        nats = F.cross_entropy(logits[index, : len(row) - 1].float(), ids[index, 1 : len(row)], reduction="none")
+        yield tuple(nats.tolist())
 
 
 def _masked_nats(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +30,8 @@ class Evaluator:
     """Tokens it reads at most."""
     has_start: bool = False
     """Whether texts begin with the start token although the tokenizer does not put it there."""
+    known: dict[tuple[int, ...], tuple[float, ...]] = field(default_factory=dict, repr=False, compare=False)
+    """Of a causal model: the ids it has read, and -log p of each but the first."""
 
     @property
     def is_shifted(self) -> bool:

@@ -38,6 +38,9 @@ STARTED = "reviser.json"
 """In a cache folder: whether texts begin with the start token, which tokenizers made from GGUF files do not know."""
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 HUB_FILES = ["*.json", "*.txt", "*.model", "*.py"]
+_LOADED: dict[tuple[str, ...], Evaluator] = {}
+"""What this process has loaded, by name, folder, weights, kind, device, precision: suites that follow each other share it,
+and what it has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,9 @@ def load(
 
     _quieten(transformers.logging)
     folder, sha256 = find(name)
+    asked = name, str(folder), sha256, kind, device, dtype
+    if asked in _LOADED:
+        return _LOADED[asked]
     try:
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=has_remote_code)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=has_remote_code)
@@ -130,7 +136,9 @@ def load(
         )
     model.config.use_cache = False
     limit = min(getattr(config, "max_position_embeddings", None) or 1 << 30, tokenizer.model_max_length)
-    return Evaluator(name, sha256, kind, model.to(device).eval(), tokenizer, limit, _has_start(folder))
+    found = Evaluator(name, sha256, kind, model.to(device).eval(), tokenizer, limit, _has_start(folder))
+    _LOADED[asked] = found
+    return found
 
 
 def _quieten(logging: Any) -> None:
