@@ -53,13 +53,37 @@ def plain_causal(evaluator: Evaluator, item: Item) -> float:
 
 @pytest.mark.parametrize("batch", [1, 2, 5])
 def test_a_causal_score_is_a_plain_loop_over_tokens(gpt2: Evaluator, batch: int) -> None:
-    found = score(gpt2, TEXTS, batch)
+    found = score(replace(gpt2, known={}), TEXTS, batch)
     for generation, one in zip(TEXTS, found, strict=True):
         item = prepare(gpt2, generation)
         assert one.nats == pytest.approx(plain_causal(gpt2, item), rel=1e-5)
         assert one.num_tokens == item.last - item.first
         assert one.num_bytes == len(generation.text.encode())
     assert found[1].nats > 10
+
+
+def test_what_was_read_is_not_read_again(gpt2: Evaluator) -> None:
+    class Counting:
+        def __init__(self) -> None:
+            self.rows, self.device = 0, gpt2.device
+
+        def __call__(self, **given: torch.Tensor) -> object:
+            self.rows += len(given["input_ids"])
+            return gpt2.model(**given)
+
+    told: list[int] = []
+    counting = Counting()
+    counted = replace(gpt2, model=counting, known={})
+    first = score(counted, [*TEXTS, *TEXTS], 2, advance=told.append)
+    read = counting.rows
+    assert read == len({prepare(gpt2, each).ids for each in TEXTS if prepare(gpt2, each).ids})
+    assert sum(told) == 2 * len(TEXTS)
+    assert score(counted, TEXTS, 2) == first[: len(TEXTS)] == first[len(TEXTS) :]
+    behind = [replace(each, prefix=each.prefix + each.text[:5], text=each.text[5:]) for each in TEXTS if each.prefix]
+    again = score(counted, behind, 2)
+    assert counting.rows == read
+    for one, generation in zip(again, behind, strict=True):
+        assert one.nats == pytest.approx(plain_causal(gpt2, prepare(gpt2, generation)), rel=1e-5)
 
 
 def test_scored_tokens_hold_the_text_and_no_more(gpt2: Evaluator) -> None:

@@ -382,6 +382,8 @@ def test_texts_are_timed_one_at_a_time_after_one_that_is_not() -> None:
     assert system.asked == [["p0"], ["p0"], ["p1"], ["p2"]]
     assert found["seconds"]["n"] == 3
     assert found["tokens_per_s"]["value"] == pytest.approx(7 / found["seconds"]["value"])
+    few = time_system(system, [*prompts, *prompts], 1, torch.device("cpu"), patience=0.0)
+    assert few["seconds"]["n"] == 3
 
 
 def write_texts(setup: Setup, texts: dict[str, list[tuple[int, int]]]) -> None:

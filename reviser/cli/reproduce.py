@@ -340,15 +340,12 @@ def _make_seconds(setup: Setup) -> None:
 def _make_report(setup: Setup) -> None:
     """The tables beside the paper's; apart from them everything that was measured."""
     from reviser.cli import main
-    from reviser.evaluation.records import make_result, spell, write_result
+    from reviser.evaluation.records import make_result, write_result
     from reviser.evaluation.reproduction import plan
     from reviser.evaluation.reproduction_tables import gather
 
     scale, out = setup.scale, setup.result("reproduction")
-    commands = [
-        {"step": step.name, "is there": step.out.is_file() or step.name == "report", "command": spell(step.words)}
-        for step in plan(setup)
-    ]
+    commands = [_describe(step, step.out.parent == out.parent and step.name != "report") for step in plan(setup)]
     config = {
         "scale": scale.name, "prompts": setup.num_prompts, "seeds": list(scale.seeds), "temperature": 0.9,
         "top_k": 50, "evaluator": setup.evaluator, "judge": setup.judge,
@@ -359,6 +356,19 @@ def _make_report(setup: Setup) -> None:
         page, text = (str(setup.out / f"{name}.{ending}") for ending in ("html", "md"))
         if files and main(["report", *map(str, files), "--html", page, "--markdown", text]):
             raise DataError(f"some of the results in {out.parent} cannot be reported")
+
+
+def _describe(step: Step, has_result: bool) -> dict[str, Any]:
+    """A step and the command that really left its result, on which machine; a result may come from elsewhere."""
+    from reviser.evaluation.records import spell
+
+    found = json.loads(step.out.read_text("utf-8")) if has_result and step.out.is_file() else {}
+    return {
+        "step": step.name,
+        "is there": step.out.is_file() or step.name == "report",
+        "on": found.get("hardware", ""),
+        "command": found.get("command", spell(step.words)),
+    }
 
 
 OWN: dict[str, Callable[[Setup], None]] = {

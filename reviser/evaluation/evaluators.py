@@ -39,8 +39,8 @@ STARTED = "reviser.json"
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 HUB_FILES = ["*.json", "*.txt", "*.model", "*.py"]
 _LOADED: dict[tuple[str, ...], Evaluator] = {}
-"""What this process has loaded, by name, folder, weights, kind, device, precision: suites that follow each other share it,
-and what it has read."""
+"""What this process has loaded, by name, folder, weights, kind, device and precision: suites that follow each other
+share it, and what it has read."""
 
 
 @dataclass(frozen=True, slots=True)
