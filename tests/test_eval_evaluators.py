@@ -89,6 +89,17 @@ def test_a_folder_is_loaded_as_what_it_is_and_known_by_its_weights(tmp_path: Pat
     assert load(str(tmp_path / "gpt2"), dtype="bfloat16").about["dtype"] == "bfloat16"
 
 
+def test_what_is_loaded_is_shared_by_all_who_ask_for_it(tmp_path: Path) -> None:
+    folder = make_gpt2(tmp_path / "gpt2")
+    first = load(str(folder))
+    assert load(str(folder), "causal") is first
+    assert load(str(folder), "encoder") is not first
+    assert load(str(folder), dtype="float64") is not first
+    shutil.rmtree(folder)
+    make_gpt2(folder, positions=32)
+    assert load(str(folder)) is not first
+
+
 def test_weights_in_several_files_are_hashed_as_a_list(tmp_path: Path) -> None:
     for name in "ba":
         (tmp_path / f"model-{name}.safetensors").write_text(name)

@@ -116,13 +116,13 @@ def load(
 
     _quieten(transformers.logging)
     folder, sha256 = find(name)
-    asked = name, str(folder), sha256, kind, device, dtype
-    if asked in _LOADED:
-        return _LOADED[asked]
     try:
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=has_remote_code)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=has_remote_code)
         kind = _settle_kind(name, kind, config)
+        asked = name, str(folder), sha256, kind, device, dtype
+        if asked in _LOADED:
+            return _LOADED[asked]
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=has_remote_code)
         model, info = _auto_class(kind, config).from_pretrained(
             folder, dtype=getattr(torch, dtype), trust_remote_code=has_remote_code, output_loading_info=True
         )

@@ -56,7 +56,7 @@ def summary(setup: Setup) -> list[Row]:
     bounds = {row["system"]: row["bits/byte"] for row in likelihood(setup)}
     rates = {(row["system"], row["opponent"]): row["win_rate"] for row in _read(setup, "arena")["rows"]}
     rows = []
-    for name in (*writers(setup), REFERENCE):
+    for name in (*grouped(setup), REFERENCE):
         texts, edits = found["evalppl"].get(name, {}), _edits(setup, name)
         cells = {
             "bits/byte": bounds.get(label(setup, name).partition(",")[0]),
@@ -73,6 +73,18 @@ def summary(setup: Setup) -> list[Row]:
         if any(cell is not None for cell in cells.values()):
             rows.append({"table": "In short", "system": label(setup, name)} | cells)
     return rows
+
+
+def grouped(setup: Setup) -> list[str]:
+    """All writers, a system's numbers of steps beside each other.
+
+    >>> from pathlib import Path
+    >>> from reviser.evaluation.reproduction import SCALES
+    >>> grouped(Setup(SCALES["debug"], Path()))[3:6]
+    ['mdlm', 'mdlm-512', 'mdlm-1024']
+    """
+    places = {system: place for place, system in enumerate(SYSTEMS)}
+    return sorted(writers(setup), key=lambda name: places.get(name.partition("-")[0], len(places)))
 
 
 def _edits(setup: Setup, name: str) -> Row | None:
@@ -117,7 +129,7 @@ def arena(setup: Setup) -> list[Row]:
     sources = "tab:arena_vs_ar_baseline, tab:ar_baselines_100m, tab:arena_vs_diffusion"
     title = f"Arena, wins in percent with intervals of 95% ({sources}); here by {document['config']['judge']}"
     rows = []
-    for name in writers(setup):
+    for name in grouped(setup):
         if name != "ours":
             row: Row = {"table": title, "against": label(setup, name)} | _paper_pair(paper.ARENA.get(name))
             for reviser in ("paper", "ours"):
@@ -245,7 +257,7 @@ def costs(setup: Setup) -> list[Row]:
             "seconds": seconds.get(name, {}).get("seconds"),
             "ratio of seconds": _ratio(seconds, name, "seconds"),
         }
-        for name in writers(setup)
+        for name in grouped(setup)
         if name in macs or name in seconds
     ]
 
