@@ -383,6 +383,22 @@ def test_scoring_again_needs_judgments_alone(tmp_path: Path, capsys: pytest.Capt
     assert "strengths of two groups do not compare" in table
 
 
+def test_only_what_is_asked_for_is_scored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from reviser.cli import eval_arena
+
+    monkeypatch.setattr(eval_arena, "_open_judge", lambda args: Reader())
+    path, made = tmp_path / "judgments.jsonl", save(tmp_path / "g.jsonl", write_all("abc", 4))
+    words = (made, "--judge", "likelihood", "--model", "x", "--judgments", path, "--json")
+    for n, wins in ((4, 4), (2, 2), (4, 4)):
+        assert arena(*words, "--n", n) == 0
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        assert [(row["system"], row["opponent"], row["wins"]) for row in rows] == [
+            ("a", "b", wins), ("a", "c", wins), ("b", "c", wins),
+        ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "words, text",
     [

@@ -212,6 +212,20 @@ def test_a_file_of_other_settings_is_not_gone_on_with(
     assert out.read_text() == before
 
 
+def test_texts_of_other_prompts_are_not_gone_on_with_and_a_smaller_n_is(
+    model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, other = tmp_path / "g.jsonl", shutil.copy(texts, tmp_path / "other.jsonl")
+    words = ["--ruler", "bytes", "--cut", "--total", "60", "--system", f"ours={model}", "--seeds", "1"]
+    words += ["--generations", str(out), "--device", "cpu"]
+    assert main(["eval", "continuation", str(texts), *words, "--n", "2"]) == 0
+    before = out.read_text()
+    assert main(["eval", "continuation", str(texts), *words, "--n", "1"]) == 0
+    assert main(["eval", "continuation", str(other), *words, "--n", "2"]) == 2
+    assert "its texts of system ours continue other prompts, such as texts.jsonl:1; give" in capsys.readouterr().err
+    assert out.read_text() == before
+
+
 def test_a_retrained_model_does_not_go_on_with_the_texts_of_the_old_one(
     model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

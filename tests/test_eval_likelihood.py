@@ -278,6 +278,8 @@ def test_a_model_that_knows_nothing_pays_the_logarithm_of_its_vocabulary() -> No
     assert row["bits_per_byte"] == pytest.approx(10 * math.log2(257) / 8, rel=1e-6)
     off = [nats[0] - sum(nats) / 8 * 6, nats[1] - sum(nats) / 8 * 2]
     assert row["error"] == pytest.approx(np.std(off, ddof=1) * math.sqrt(2) / 8, rel=1e-4)
+    # Bytes are tokens here.
+    assert row["bits_per_byte_error"] == pytest.approx(row["error"] / math.log(2), rel=1e-4)
     assert (row["K"], row["n"], row["is_exact"], row["operators"]) == (1, 2, True, [])
     assert (row["num_tokens"], row["num_bytes"]) == (8, 8)
     assert measure(model, BYTES, LeftToRight(), prompts[:1])["error"] is None

@@ -107,25 +107,6 @@ def test_steps_read_only_what_steps_before_them_leave() -> None:
         left |= {Path(step.words[step.words.index("--generations") + 1])} if "--generations" in step.words else set()
 
 
-def test_a_model_folder_may_be_compared_too_and_all_is_measured_of_it(setup: Setup, tmp_path: Path) -> None:
-    folders = {name: save_model(setup, name, tmp_path / name) for name in ("ours", "mdlm")}
-    others = {"mine": str(folders["ours"]), "m": f"{folders['mdlm']},steps=3", "gpt2": "hf:gpt2"}
-    asked = replace(setup, others=others)
-    steps = {step.name: step for step in plan(asked)}
-    assert asked.folders == [*SYSTEMS, "mine", "m"]
-    assert asked.editing == ["ar", "paper", "ours", "mine"]
-    assert {"generate:mine", "infill:mine", "generate:m", "generate:gpt2"} <= set(steps)
-    words = " ".join(steps["likelihood"].words)
-    assert f"--system mine={folders['ours']} --system m={folders['mdlm']} --texts" in words
-    assert str(asked.written("continuation", "mine")) in steps["trajectories"].words
-    assert folders["mdlm"] / "config.json" in steps["generate:m"].inputs
-    write_texts(asked, {name: [(4, 6), (0, 1)] for name in writers(asked)})
-    for system in SYSTEMS:
-        save_model(asked, system)
-    assert [row["system"] for row in flops_rows(asked)] == [name for name in writers(asked) if name != "gpt2"]
-    assert [row["system"] for row in gather(asked) if row["table"] == "The systems"][5:] == ["mine", "m"]
-
-
 def test_diffusion_models_write_in_the_papers_steps_and_in_more() -> None:
     found = writers(Setup(SCALES["debug"], Path("o"), models={"mdlm": "m"}))
     assert {name: spec for name, spec in found.items() if "mdlm" in name} == {
@@ -366,6 +347,7 @@ class Slow:
     """A system that says what it was asked."""
 
     name = "slow"
+    precision = "none"
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
@@ -373,7 +355,7 @@ class Slow:
     def generate(self, prompts: Sequence[Prompt], seed: int) -> Iterator[Generation]:
         self.asked.append([prompt.id for prompt in prompts])
         for prompt in prompts:
-            yield Generation("slow", prompt.id, seed, prompt.prefix, "x", "", "", True, 7, 7)
+            yield Generation("slow", prompt.id, seed, prompt.prefix, "four", "", "", True, 7, 7)
 
 
 def test_texts_are_timed_one_at_a_time_after_one_that_is_not() -> None:
@@ -381,7 +363,7 @@ def test_texts_are_timed_one_at_a_time_after_one_that_is_not() -> None:
     found = time_system(system, prompts, 1, torch.device("cpu"))
     assert system.asked == [["p0"], ["p0"], ["p1"], ["p2"]]
     assert found["seconds"]["n"] == 3
-    assert found["tokens_per_s"]["value"] == pytest.approx(7 / found["seconds"]["value"])
+    assert found["seconds_per_byte"]["value"] == pytest.approx(found["seconds"]["value"] / 4)
     few = time_system(system, [*prompts, *prompts], 1, torch.device("cpu"), patience=0.0)
     assert few["seconds"]["n"] == 3
 

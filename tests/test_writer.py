@@ -75,6 +75,23 @@ def test_the_plain_decoder_agrees(writer: Writer) -> None:
     assert text.log_probability == pytest.approx(sum(plain.log_probabilities), abs=1e-3)
 
 
+def test_an_engine_that_is_kept_writes_as_a_new_one(folder: Path) -> None:
+    writer, keeping = (Writer.from_pretrained(folder) for _ in range(2))
+    keeping._has_graphs = True
+    for prompts in (["abc", "d"], ["x", "yz"], ["abc"], ["x", "yz"]):
+        texts, again = (each.generate(prompts, max_actions=25, seed=3) for each in (writer, keeping))
+        assert [text.written.actions for text in texts] == [text.written.actions for text in again]
+    [kept] = keeping._idle.values()
+    keeping.generate(["q", "r"], max_actions=5)
+    assert list(keeping._idle.values()) == [kept]
+    assert not writer._idle
+
+
+def test_int8_weights_may_be_decoded_in_float32(folder: Path) -> None:
+    assert Writer.from_pretrained(folder, weights="float32").precision == "float32"
+    assert Writer.from_pretrained(folder, weights="int8").precision == "int8"
+
+
 def test_the_stream_tells_the_same_story(writer: Writer) -> None:
     [text] = writer.generate("abc", max_actions=25, seed=9)
     events = list(writer.stream("abc", max_actions=25, seed=9))

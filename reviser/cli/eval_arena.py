@@ -83,6 +83,7 @@ def run_arena(args: argparse.Namespace) -> int:
             "generations and --judge go together; to score judgments again, give --judgments and neither of them"
         )
     about: dict[str, Any] = {}
+    pairs = None
     if args.judge is not None:
         pairs = _pairs(args)
         judge = _open_judge(args)
@@ -91,6 +92,10 @@ def run_arena(args: argparse.Namespace) -> int:
             return 130
         about = {"evaluator": {"name": args.model, "sha256": judge.sha256}, "seed": args.seed}
     judgments = read_judgments(args.judgments)
+    if pairs is not None:
+        # The file may hold more, of an earlier run with more prompts or systems.
+        asked = {key for pair in pairs for key in (pair.key, pair.swapped.key)}
+        judgments = [each for each in judgments if each.key in asked]
     if not judgments:
         raise DataError(f"{args.judgments} holds no judgment; judge some generations with --judge")
     config = {

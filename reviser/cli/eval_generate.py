@@ -144,15 +144,23 @@ def _have_written(
 def _name_maker(model: str, settings: list[Any]) -> str:
     """What a text depends on besides prompt and seed, as a short hash."""
     from reviser.evaluation.evaluator import hash_weights
+    from reviser.model.folder import find
 
     path, *changes = model.removeprefix("hf:").removeprefix("published:").split(",")
-    weights = hash_weights(Path(path)) if Path(path).is_dir() else model
+    weights = model
+    if Path(path).is_dir():
+        weights = hash_weights(find(path) if model.startswith(path) else Path(path))
     return hashlib.sha256(json.dumps([weights, *settings, *changes]).encode()).hexdigest()[:16]
 
 
 def _refuse_others(name: str, maker: str, prompts: list[Prompt], file: GenerationFile) -> None:
     """A file may be gone on with where its texts came about as the new ones will."""
     known = {prompt.id: prompt for prompt in prompts}
+    # Whoever reads the file takes its first prompts; later ones are left over from a larger --n.
+    first = list(dict.fromkeys(each.prompt_id for each in file.generations if each.system == name))[: len(prompts)]
+    if others := [each for each in first if each not in known]:
+        raise ConfigError(f"{file.path}: its texts of system {name} continue other prompts, such as {others[0]}; "
+                          "give another file")  # fmt: skip
     for each in file.generations:
         if each.system == name and each.maker != maker:
             raise ConfigError(

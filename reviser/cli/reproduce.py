@@ -97,8 +97,7 @@ def run_reproduce(args: argparse.Namespace) -> int:
 
 def read_setup(args: argparse.Namespace) -> Setup:
     """What is asked for, checked as far as it can be before anything runs."""
-    from reviser.baselines.folder import family_of
-    from reviser.evaluation.reproduction import SYSTEMS, Setup, find_scale, folder_of, is_folder
+    from reviser.evaluation.reproduction import SYSTEMS, Setup, find_scale
 
     check_positive(args, "n")
     scale = find_scale(args.scale)
@@ -106,19 +105,13 @@ def read_setup(args: argparse.Namespace) -> Setup:
         for path in paths:
             if not Path(path).exists():
                 raise ConfigError(f"{option} {path}: no such file or folder")
-    models = dict(_pair(part, "--models", "ar=FOLDER") for part in (args.models or "").split(",") if part)
+    models = _pairs("--models", "ar=FOLDER", [part for part in (args.models or "").split(",") if part])
     for name in models:
         if name not in SYSTEMS:
             raise ConfigError(f"--models {name}=...: no such system; systems are {', '.join(SYSTEMS)}")
-    others = dict(_pair(each, "--system", "gpt2=hf:gpt2") for each in args.system)
+    others = _pairs("--system", "gpt2=hf:gpt2", args.system)
     for name, model in others.items():
-        if name.partition("-")[0] in SYSTEMS or not re.fullmatch(r"\w[\w.-]*", name):
-            raise ConfigError(
-                f"--system {name}={model}: a name has letters, digits, '.', '_' and '-', and none of the systems "
-                f"{', '.join(SYSTEMS)} before a '-'; give another"
-            )
-        if is_folder(model):
-            family_of(folder_of(model))
+        _check_other(name, model)
     if args.judge != "likelihood" and not args.judge.startswith("critic:"):
         raise ConfigError(f"--judge {args.judge} must be likelihood or critic:MODEL")
     out = Path(args.out or f"reproduction/{scale.name}")
@@ -128,11 +121,44 @@ def read_setup(args: argparse.Namespace) -> Setup:
     )  # fmt: skip
 
 
-def _pair(text: str, option: str, example: str) -> tuple[str, str]:
-    name, is_given, value = text.partition("=")
-    if not (name and is_given and value):
-        raise ConfigError(f"{option} {text} is no pair of a name and a model; write {example}")
-    return name, value
+def _pairs(option: str, example: str, given: Sequence[str]) -> dict[str, str]:
+    """Names and models, each name once."""
+    pairs: dict[str, str] = {}
+    for text in given:
+        name, is_given, value = text.partition("=")
+        if not (name and is_given and value):
+            raise ConfigError(f"{option} {text} is no pair of a name and a model; write {example}")
+        if name in pairs:
+            raise ConfigError(f"{option} names {name} twice, {pairs[name]} and {value}; give one another name")
+        pairs[name] = value
+    return pairs
+
+
+def _check_other(name: str, model: str) -> None:
+    """Whether a system may be called so, and be measured."""
+    from reviser.baselines.folder import family_of
+    from reviser.evaluation.likelihood import trained_order
+    from reviser.evaluation.reproduction import SYSTEMS, folder_of, is_folder
+    from reviser.model.folder import FORMAT
+
+    if name.partition("-")[0] in SYSTEMS or not re.fullmatch(r"\w[\w.-]*", name):
+        raise ConfigError(
+            f"--system {name}={model}: a name has letters, digits, '.', '_' and '-', and none of the systems "
+            f"{', '.join(SYSTEMS)} before a '-'; give another"
+        )
+    if not is_folder(model):
+        return
+    folder = folder_of(model)
+    if not folder.is_dir():
+        raise ConfigError(f"--system {name}={model}: no such folder; a model of the hub is hf:MODEL")
+    if family_of(folder) == FORMAT:
+        try:
+            trained_order(folder)
+        except ConfigError:
+            raise ConfigError(
+                f"--system {name}={model} does not say what order it was trained with, so its bound cannot be "
+                "measured; give a folder that `reviser train` wrote"
+            ) from None
 
 
 def run_steps(
@@ -205,11 +231,10 @@ def is_there(setup: Setup, step: Step) -> bool:
 
 def is_trained(setup: Setup, system: str) -> bool:
     """Whether a system's model is there; one that was trained otherwise than the scale says is refused."""
-    from reviser.baselines.denoiser import FAMILIES
-    from reviser.baselines.folder import family_of, read_denoiser
+    from reviser.baselines.folder import family_of
     from reviser.data.shards import read_header
     from reviser.evaluation.reproduction import DENOISERS
-    from reviser.model.folder import CONFIG, FORMAT, find, read_config
+    from reviser.model.folder import CONFIG, FORMAT, FORMATS, find, read_config
 
     folder = setup.model(system)
     if system not in setup.models and not (folder / CONFIG).is_file():
@@ -219,7 +244,7 @@ def is_trained(setup: Setup, system: str) -> bool:
         raise CheckpointError(f"{folder} holds a model of the family {family}, but system {system} is {wanted}")
     if system in setup.models:
         return True
-    found = (read_denoiser if family in FAMILIES else read_config)(find(folder))
+    found = read_config(find(folder), FORMATS)
     remedy = f"give another --out, or use it as it is: --models {system}={folder}"
     if found.model != setup.scale.settings(system, found.model.alphabet).model:
         raise CheckpointError(f"{folder} has not the shape of scale {setup.scale.name}; {remedy}")
@@ -266,8 +291,9 @@ def _lacking(setup: Setup, step: Step) -> str:
     from reviser.evaluation.mauve import MIN_TEXTS
     from reviser.evaluation.reproduction import NEEDS_EVALUATOR
 
-    if step.name == "mauve" and setup.num_prompts < MIN_TEXTS:
-        return f"MAUVE needs at least {MIN_TEXTS} prompts, and there are {setup.num_prompts}; give --n {MIN_TEXTS}"
+    if step.name == "mauve" and (count := _num_written(setup)) < MIN_TEXTS:
+        more = f"--n {MIN_TEXTS}" if count == setup.num_prompts else "more documents"
+        return f"MAUVE needs at least {MIN_TEXTS} prompts, and there are {count}; give {more}"
     if setup.scale.name != "debug" or step.kind not in NEEDS_EVALUATOR:
         return ""
     try:
@@ -277,6 +303,15 @@ def _lacking(setup: Setup, step: Step) -> str:
     except MissingPackageError as error:
         return str(error)
     return ""
+
+
+def _num_written(setup: Setup) -> int:
+    """Prompts that texts continue: as many as are asked for, or as the documents gave."""
+    from reviser.evaluation.records import read_generations
+
+    written = setup.written("continuation", "ar")
+    found = {each.prompt_id for each in read_generations(written)} if written.is_file() else range(setup.num_prompts)
+    return min(len(found), setup.num_prompts)
 
 
 def _check_inputs(setup: Setup, step: Step) -> None:
@@ -345,7 +380,7 @@ def _make_report(setup: Setup) -> None:
     from reviser.evaluation.reproduction_tables import gather
 
     scale, out = setup.scale, setup.result("reproduction")
-    commands = [_describe(step, step.out.parent == out.parent and step.name != "report") for step in plan(setup)]
+    commands = [_describe(setup, step) for step in plan(setup)]
     config = {
         "scale": scale.name, "prompts": setup.num_prompts, "seeds": list(scale.seeds), "temperature": 0.9,
         "top_k": 50, "evaluator": setup.evaluator, "judge": setup.judge,
@@ -358,16 +393,22 @@ def _make_report(setup: Setup) -> None:
             raise DataError(f"some of the results in {out.parent} cannot be reported")
 
 
-def _describe(step: Step, has_result: bool) -> dict[str, Any]:
+def _describe(setup: Setup, step: Step) -> dict[str, Any]:
     """A step and the command that really left its result, on which machine; a result may come from elsewhere."""
     from reviser.evaluation.records import spell
+    from reviser.model.folder import FORMATS, find, read_config
 
-    found = json.loads(step.out.read_text("utf-8")) if has_result and step.out.is_file() else {}
+    has_result = step.out.parent == setup.result("").parent and step.out.is_file() and step.name != "report"
+    found = json.loads(step.out.read_text("utf-8")) if has_result else {}
+    command = found.get("command", spell(step.words))
+    if step.kind == "train" and step.system in setup.models:
+        trained = read_config(find(setup.model(step.system)), FORMATS).trained
+        command = f"{setup.model(step.system)}: " + (f"reviser train {trained.recipe}" if trained else "not said")
     return {
         "step": step.name,
         "is there": step.out.is_file() or step.name == "report",
         "on": found.get("hardware", ""),
-        "command": found.get("command", spell(step.words)),
+        "command": command,
     }
 
 

@@ -71,7 +71,7 @@ class Writer:
 
     `weights="int8"` rounds the model's matrices to bytes, once and as they are now: on a CPU several times as quick,
     and not quite the same model (see lean.py). "auto" decodes with the weights themselves; an int8 folder's are such
-    bytes already, so on a CPU `from_pretrained` then decodes with them.
+    bytes already, so on a CPU `from_pretrained` then decodes with them, unless "float32" forbids it.
     """
 
     def __init__(
@@ -79,13 +79,21 @@ class Writer:
         model: Transformer,
         tokenizer: Tokenizer,
         num_rows: int = 16,
-        weights: Literal["auto", "int8"] = "auto",
+        weights: Literal["auto", "int8", "float32"] = "auto",
     ) -> None:
         check_tokenizer(model.config, tokenizer)
-        if weights not in ("auto", "int8"):
-            raise ConfigError(f"weights={weights!r} must be 'auto' or 'int8'")
+        if weights not in ("auto", "int8", "float32"):
+            raise ConfigError(f"weights={weights!r} must be 'auto', 'int8' or 'float32'")
         self.model, self.tokenizer, self.num_rows = model, tokenizer, num_rows
         self._steps = LeanStep(model, "int8") if weights == "int8" else None
+        self._has_graphs = model.embedding.weight.is_cuda
+        self._idle: dict[tuple[Sampling, int], Engine] = {}
+        """On a GPU the engine of the last call, which need not capture its step again."""
+
+    @property
+    def precision(self) -> str:
+        """What matrix products are computed in."""
+        return "int8" if self._steps else str(self.model.embedding.weight.dtype).removeprefix("torch.")
 
     @classmethod
     def from_pretrained(
@@ -93,7 +101,7 @@ class Writer:
         spec: str | os.PathLike[str] = SHIPPED,
         device: str = "cpu",
         num_rows: int = 16,
-        weights: Literal["auto", "int8"] = "auto",
+        weights: Literal["auto", "int8", "float32"] = "auto",
     ) -> Writer:
         """The model folder at a path, or the hub's model of that name; without one the shipped model."""
         folder = find(spec)
@@ -209,7 +217,12 @@ class Writer:
     def write(self, requests: Sequence[Request], sampling: Sampling = DEFAULT) -> list[Text]:
         """What requests grow into, for callers that make seeds and random numbers themselves."""
         num_rows = max(min(self.num_rows, len(requests)), 1)
-        written = Engine(self.model, sampling, num_rows, self._steps).write(requests)
+        asked = sampling, num_rows
+        # Taken out while it writes, so that calls from several threads never share one.
+        engine = self._idle.pop(asked, None) or Engine(self.model, sampling, num_rows, self._steps)
+        written = engine.write(requests)
+        if self._has_graphs:
+            self._idle = {asked: engine}
         return [self._read(request.seed, each) for request, each in zip(requests, written, strict=True)]
 
     def _rules(self, given: int, max_tokens: int | None = None) -> Rules:

@@ -38,6 +38,7 @@ from reviser.config import ModelConfig
 from reviser.data.examples import NEAR, Examples, Gap, heldout_examples
 from reviser.errors import ConfigError, DataError
 from reviser.evaluation.records import Prompt
+from reviser.evaluation.texts import quotient
 from reviser.model.checkpoint import CONFIG, find, read_config
 from reviser.model.transformer import Transformer
 from reviser.tokenizer import Tokenizer
@@ -263,6 +264,7 @@ def measure(
         "error": bound.error if len(prompts) > 1 else None,
         "perplexity": bound.perplexity,
         "bits_per_byte": bound.bits_per_byte,
+        "bits_per_byte_error": _bits_error(found, prompts),
         "is_exact": found.is_exact,
         "n": len(prompts),
         "log_q_per_token": bound.log_q_per_token,
@@ -270,6 +272,14 @@ def measure(
         "num_bytes": num_bytes,
         "operators": operators,
     }
+
+
+def _bits_error(found: Likelihood, prompts: Sequence[Prompt]) -> float | None:
+    """The bytes of a text vary as its nats do, so theirs is no mean of quotients."""
+    bits = [-log_p / math.log(2) for log_p in found.log_p]
+    sizes = [float(len(prompt.reference.encode())) for prompt in prompts]
+    measured = quotient([prompt.id for prompt in prompts], bits, sizes)
+    return measured.error if measured else None
 
 
 def _name(model: Transformer, order: Order | None) -> tuple[str, list[str]]:

@@ -34,24 +34,26 @@ Document = Mapping[str, Any]
 
 def likelihood(document: Document) -> list[Table]:
     rows = document["rows"]
-    bars = tuple(bar(row["system"], row["bits_per_byte"], scaled_error(row, "bits_per_byte")) for row in rows)
+    bars = tuple(bar(row["system"], row["bits_per_byte"], bits_error(row)) for row in rows)
     columns: dict[str, Cell] = {
         "system": get("system"),
         "order": get("order"),
         "K": get("K"),
         "nats/token": lambda row: show(row["nats_per_token"], row.get("error")),
         "perplexity/token": lambda row: show(row["perplexity"], perplexity_error(row)),
-        "bits/byte": lambda row: show(row["bits_per_byte"], scaled_error(row, "bits_per_byte")),
+        "bits/byte": lambda row: show(row["bits_per_byte"], bits_error(row)),
         "is": lambda row: "exact" if row["is_exact"] else "a bound",
         "texts": get("n"),
     }
     return [tabulate("Likelihood of held-out text", rows, columns, plot=Bars("bits per byte", bars))]
 
 
-def scaled_error(row: Row, key: str) -> float | None:
-    """The error of a number that is nats per token times a constant of the texts."""
-    error = row.get("error")
-    return None if error is None else row[key] * error / row["nats_per_token"]
+def bits_error(row: Row) -> float | None:
+    """Of bits per byte; older results have it of nats per token alone, which is scaled."""
+    error: float | None = row.get("error")
+    scaled = None if error is None else row["bits_per_byte"] * error / row["nats_per_token"]
+    found: float | None = row.get("bits_per_byte_error", scaled)
+    return found
 
 
 def perplexity_error(row: Row) -> float | None:

@@ -187,12 +187,12 @@ class Setup:
 
     def order(self, system: str) -> str:
         """What a system was, or will be, trained with."""
-        if (system in self.others or system in self.models) and system in self.editing:
-            with suppress(ConfigError):
-                return trained_order(self.model(system))
         if system in self.others:
-            # A Reviser that does not say is held to this one; a diffusion model's is not read.
-            return "left-to-right"
+            # A diffusion model's is not read.
+            return trained_order(self.model(system)) if system in self.editing else "left-to-right"
+        if system in self.models and system not in DENOISERS:
+            with suppress(ConfigError):
+                return trained_order(self.models[system])
         return self.scale.settings(system, Alphabet(257, 256)).data.order
 
     def written(self, kind: str, name: str) -> Path:
@@ -329,7 +329,7 @@ def _bound(setup: Setup) -> Step:
     words = [word for system in setup.folders for word in ("--system", f"{system}={setup.model(system)}")]
     words += ["--texts", str(file), "--n", str(setup.num_prompts), "--ruler", scale.ruler]
     words += ["--prefix", str(scale.prefix), "--length", str(scale.total - scale.prefix)]
-    if setup.models:
+    if setup.models or setup.others:
         # They may not say their order.
         words += [word for system in setup.folders for word in ("--order", setup.order(system))]
     words += ["--samples", str(scale.samples), "--device", setup.device, "--out", str(out)]

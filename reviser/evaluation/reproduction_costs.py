@@ -99,7 +99,7 @@ def _bound_flops(setup: Setup, system: str, alphabet: Alphabet) -> float:
 
 
 def _scoring_flops(setup: Setup, step: Step) -> float | None:
-    """Every text, the references too, read once; a gap is read three times."""
+    """Every text, the references too, read once; a gap is read twice, with its suffix and without."""
     parameters = EVALUATORS.get(setup.evaluator)
     if parameters is None or (step.name == "arena" and setup.judge != "likelihood"):
         return None
@@ -107,7 +107,7 @@ def _scoring_flops(setup: Setup, step: Step) -> float | None:
     size, num_systems = scale.total, len(systems)
     if step.name == "gaps":
         size, num_systems = (
-            3 * (2 * scale.context + scale.gap[1]),
+            2 * (2 * scale.context + scale.gap[1]),
             sum(",steps=" not in each for each in systems.values()),
         )
     count = setup.num_prompts * (1 + num_systems * len(scale.seeds))

@@ -1,7 +1,8 @@
 """What a continuation cost those who wrote it: its multiply-accumulates, and seconds on this machine.
 
-Both are means over texts with their errors. Multiply-accumulates follow from the actions, or passes, that a text
-really took; seconds are those of one text at a time, after one that is not counted, for about a minute a system.
+Both are means over texts with their errors, and per byte written, for texts differ in length. Multiply-accumulates
+follow from the actions, or passes, that a text really took; seconds are those of one text at a time, after one that
+is not counted, for about a minute a system, with float32 weights where int8 ones would do.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Any
 import torch
 
 from reviser.baselines.denoiser import FAMILIES
-from reviser.baselines.folder import family_of, load_tokenizer, read_denoiser
+from reviser.baselines.folder import load_tokenizer
 from reviser.decoding.sampling import PAPER
 from reviser.evaluation.flops import diffusion_flops, flops
 from reviser.evaluation.records import Generation, Measure, Prompt
 from reviser.evaluation.reproduction import Setup, folder_of, is_folder, writers
 from reviser.evaluation.systems import Budget, System, open_system
 from reviser.evaluation.texts import quotient, read_texts
-from reviser.model.folder import find, read_config
+from reviser.model.folder import FORMATS, find, read_config
 from reviser.tokenizer import load
 from reviser.training.distributed import join_team
 
@@ -38,15 +39,22 @@ def flops_rows(setup: Setup) -> list[dict[str, Any]]:
             generations = read_texts([setup.written("continuation", name)], setup.num_prompts)
             prompts = [each.prompt_id for each in generations]
             costs = list(_gmacs(setup, spec, generations))
-            rows.append({"system": name, "gmacs": _measure(quotient(prompts, costs))})
+            sizes = [float(len(each.text.encode())) for each in generations]
+            rows.append(
+                {
+                    "system": name,
+                    "gmacs": _measure(quotient(prompts, costs)),
+                    "gmacs_per_byte": _measure(quotient(prompts, costs, sizes)),
+                }
+            )
     return rows
 
 
 def _gmacs(setup: Setup, spec: str, generations: list[Generation]) -> Iterator[float]:
     """Of each text; an empty one took an action or a pass as well."""
     folder, budget = folder_of(spec), _budget(setup)
-    is_denoiser = family_of(folder) in FAMILIES
-    model = (read_denoiser if is_denoiser else read_config)(find(folder)).model
+    found = read_config(find(folder), FORMATS)
+    model, is_denoiser = found.model, found.format in FAMILIES
     tokenizer = load_tokenizer(folder)
 
     def count(text: str) -> int:
@@ -55,7 +63,7 @@ def _gmacs(setup: Setup, spec: str, generations: list[Generation]) -> Iterator[f
     for each in generations:
         prompt, asked = count(each.prefix), max(each.num_actions, 1)
         if is_denoiser:
-            room = budget.tokens(_prompt(each), count)
+            room = min(budget.tokens(_prompt(each), count), model.context - prompt)
             yield diffusion_flops(model, room, steps=asked, prompt=prompt).macs / 1e9
         else:
             yield flops(model, min(max(each.num_tokens, 1), asked), actions=asked, prompt=prompt).macs / 1e9
@@ -66,28 +74,29 @@ def seconds_rows(setup: Setup, report: Callable[[str], None]) -> list[dict[str, 
     device, rows = join_team(setup.device).device, []
     for name, spec in writers(setup).items():
         report(name)
-        system = open_system(f"{name}={spec}", PAPER, _budget(setup), str(device))
+        system = open_system(f"{name}={spec}", PAPER, _budget(setup), str(device), "float32")
         generations = read_texts([setup.written("continuation", name)], setup.num_prompts)
         prompts = list({each.prompt_id: _prompt(each) for each in generations}.values())[: setup.scale.num_timed]
-        rows.append({"system": name} | time_system(system, prompts, setup.scale.seeds[0], device))
+        timed = time_system(system, prompts, setup.scale.seeds[0], device)
+        rows.append({"system": name, "precision": system.precision} | timed)
     return rows
 
 
 def time_system(
     system: System, prompts: list[Prompt], seed: int, device: torch.device, patience: float = PATIENCE
 ) -> dict[str, Any]:
-    """Seconds a continuation and tokens a second, one text at a time; a slow system is given fewer texts."""
+    """Seconds a continuation and a byte of it, one text at a time; a slow system is given fewer texts."""
     list(system.generate(prompts[:1], seed))
-    spent, tokens = list[float](), list[float]()
+    spent, sizes = list[float](), list[float]()
     for prompt in prompts:
         if sum(spent) > patience and len(spent) >= FEWEST_TIMED:
             break
         began = _now(device)
         [written] = system.generate([prompt], seed)
         spent.append(_now(device) - began)
-        tokens.append(float(written.num_tokens))
+        sizes.append(float(len(written.text.encode())))
     ids = [prompt.id for prompt in prompts[: len(spent)]]
-    return {"seconds": _measure(Measure.of(spent)), "tokens_per_s": _measure(quotient(ids, tokens, spent))}
+    return {"seconds": _measure(Measure.of(spent)), "seconds_per_byte": _measure(quotient(ids, spent, sizes))}
 
 
 def _now(device: torch.device) -> float:

@@ -14,15 +14,15 @@ from typing import Any
 
 from reviser.baselines.denoiser import FAMILIES
 from reviser.baselines.denoiser import num_parameters as num_denoising
-from reviser.baselines.folder import family_of, read_denoiser
 from reviser.evaluation import reproduction_paper as paper
 from reviser.evaluation.evaluator import hash_weights
 from reviser.evaluation.frontier import ratio
-from reviser.evaluation.report_kinds import scaled_error
+from reviser.evaluation.gaps import NOTHING
+from reviser.evaluation.report_kinds import bits_error
 from reviser.evaluation.reproduction import DENOISERS, SYSTEMS, Setup, writers
 from reviser.evaluation.texts import REFERENCE, read_texts
 from reviser.evaluation.trajectories import measure
-from reviser.model.folder import find, read_config
+from reviser.model.folder import FORMATS, find, read_config
 from reviser.model.size import num_parameters
 from reviser.trajectory.statistics import ROWS
 
@@ -42,8 +42,8 @@ def label(setup: Setup, name: str) -> str:
     >>> label(Setup(SCALES["debug"], Path()), "sedd-512")
     'SEDD, 512 steps'
     """
-    if name == REFERENCE:
-        return "the original text"
+    if name in (REFERENCE, NOTHING):
+        return "the original text" if name == REFERENCE else "nothing in the gap"
     first, _, steps = name.partition("-")
     if name in setup.others or first not in SYSTEMS:
         return name
@@ -53,19 +53,22 @@ def label(setup: Setup, name: str) -> str:
 def summary(setup: Setup) -> list[Row]:
     """A row a system, the most telling number of each table."""
     found = {name: _rows(setup, name) for name in ("evalppl", "mauve", "gaps", "flops", "seconds")}
-    bounds = {row["system"]: row["bits/byte"] for row in likelihood(setup)}
-    rates = {(row["system"], row["opponent"]): row["win_rate"] for row in _read(setup, "arena")["rows"]}
+    bounds, arena = _rows(setup, "likelihood"), _read(setup, "arena")
+    rates = {(row["system"], row["opponent"]): row["win_rate"] for row in arena["rows"]}
     rows = []
-    for name in (*grouped(setup), REFERENCE):
-        texts, edits = found["evalppl"].get(name, {}), _edits(setup, name)
+    for name in (*grouped(setup), REFERENCE, NOTHING):
+        bound = bounds.get(name if name in setup.others else name.partition("-")[0])
+        texts, filled, edits = found["evalppl"].get(name, {}), found["gaps"].get(name, {}), _edits(setup, name)
         cells = {
-            "bits/byte": bounds.get(label(setup, name).partition(",")[0]),
+            "bits/byte, at most": bound and _bits(bound),
             "evalPPL": texts.get("perplexity"),
             "distinct-2": texts.get("distinct_2"),
+            "bytes a text": _bytes_a_text(texts),
             "MAUVE": found["mauve"].get(name, {}).get("mauve"),
             "% won against left to right": None if name == "ar" else win_rate(rates, name, "ar"),
-            "gap filled, with its suffix, bits/byte": found["gaps"].get(name, {}).get("whole_bits_per_byte"),
-            "its suffix alone": found["gaps"].get(name, {}).get("suffix_bits_per_byte"),
+            "gap and suffix, bits/byte": filled.get("whole_bits_per_byte"),
+            "suffix alone": filled.get("suffix_bits_per_byte"),
+            "gap's length over the original's": filled.get("length_over_reference"),
             "% inserted not at the end": edits and _scaled(edits["non_end_append_fraction"], 100),
             "1e9 multiply-accumulates": found["flops"].get(name, {}).get("gmacs"),
             "seconds": found["seconds"].get(name, {}).get("seconds"),
@@ -73,6 +76,15 @@ def summary(setup: Setup) -> list[Row]:
         if any(cell is not None for cell in cells.values()):
             rows.append({"table": "In short", "system": label(setup, name)} | cells)
     return rows
+
+
+def _bits(row: Row) -> Row:
+    """A likelihood's bits per byte as a measure."""
+    return {"value": row["bits_per_byte"], "error": bits_error(row), "n": row["n"]}
+
+
+def _bytes_a_text(row: Row) -> float | None:
+    return row["bytes"] / row["texts"] if row.get("texts") else None
 
 
 def grouped(setup: Setup) -> list[str]:
@@ -101,13 +113,14 @@ def systems(setup: Setup) -> list[Row]:
     for name, folder in ((name, setup.model(name)) for name in setup.folders):
         if not folder.is_dir():
             continue
-        is_denoiser = family_of(folder) in FAMILIES
-        found = (read_denoiser if is_denoiser else read_config)(find(folder))
+        found = read_config(find(folder), FORMATS)
+        is_denoiser = found.format in FAMILIES
         count = num_denoising(found.format, found.model) if is_denoiser else num_parameters(found.model)
         row: Row = {"table": "The systems", "system": SYSTEMS.get(name, name), "parameters": count}
         if (trained := found.trained) is not None:
-            row |= {"trained positions": trained.positions, "order": trained.order, "data": trained.data_sha256[:12]}
-        rows.append(row | {"model": str(folder), "weights": hash_weights(folder)[:12]})
+            row |= {"trained positions": trained.positions, "recipe": trained.recipe, "order": trained.order}
+            row |= {"data": trained.data_sha256[:12]}
+        rows.append(row | {"model": str(folder), "weights": hash_weights(find(folder))[:12]})
     return rows
 
 
@@ -173,7 +186,7 @@ def evalppl(setup: Setup) -> list[Row]:
             | _paper_pair(printed[2:], "by Dream-7B")
             | {f"here by {by}": row["perplexity"], "bits/byte": row["bits_per_byte"]}
             | {"distinct-2": row.get("distinct_2"), "repeated 4-grams": row.get("repeated_4")}
-            | {"bytes a text": row["bytes"] / row["texts"] if row.get("texts") else None}
+            | {"bytes a text": _bytes_a_text(row)}
         )
     return rows
 
@@ -196,7 +209,7 @@ def likelihood(setup: Setup) -> list[Row]:
             "system": SYSTEMS.get(name, name),
             "order": row["order"],
             "samples": row["K"],
-            "bits/byte": {"value": row["bits_per_byte"], "error": scaled_error(row, "bits_per_byte"), "n": row["n"]},
+            "bits/byte": _bits(row),
             "is": "exact" if row["is_exact"] else "a bound",
         }
         for name, row in _rows(setup, "likelihood").items()
@@ -218,7 +231,8 @@ def trajectories(setup: Setup) -> list[Row]:
     """The ten rows of the paper, with errors over prompts where a number is one sum over another."""
     if not setup.result("trajectories").is_file():
         return []
-    found = {name: _statistics(setup, name) for name in setup.editing if name != "ar"}
+    written = [name for name in setup.editing if setup.written("continuation", name).is_file()]
+    found = {name: _statistics(setup, name) for name in written if name != "ar"}
     rows = []
     for title, key, form in ROWS:
         if key in paper.TRAJECTORIES:
@@ -244,7 +258,7 @@ def _statistics(setup: Setup, name: str) -> Row:
 
 
 def costs(setup: Setup) -> list[Row]:
-    """Multiply-accumulates and seconds of a continuation, and how many times those of the left-to-right model."""
+    """Multiply-accumulates and seconds of a continuation, and how many times the left-to-right model's a byte."""
     macs, seconds = _rows(setup, "flops"), _rows(setup, "seconds")
     title = "The cost of a continuation (tab:prior_art_summary_main, app:diff_family_table_100m)"
     return [
@@ -253,9 +267,11 @@ def costs(setup: Setup) -> list[Row]:
             "system": label(setup, name),
             "the paper's ratio, worked out": paper.COSTS.get(name),
             "1e9 multiply-accumulates": macs.get(name, {}).get("gmacs"),
-            "ratio": _ratio(macs, name, "gmacs"),
+            "ratio, a byte": _ratio(macs, name, "gmacs_per_byte"),
             "seconds": seconds.get(name, {}).get("seconds"),
-            "ratio of seconds": _ratio(seconds, name, "seconds"),
+            "ratio of seconds, a byte": _ratio(seconds, name, "seconds_per_byte"),
+            "in": seconds.get(name, {}).get("precision"),
+            "texts timed": seconds.get(name, {}).get("seconds", {}).get("n"),
         }
         for name in grouped(setup)
         if name in macs or name in seconds

@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -61,17 +61,29 @@ class Budget:
 class System(Protocol):
     name: str
 
+    @property
+    def precision(self) -> str:
+        """What its matrix products are computed in."""
+        ...
+
     def generate(self, prompts: Sequence[Prompt], seed: int) -> Iterator[Generation]:
         """What the system writes into each prompt, in any order."""
         ...
 
 
-def open_system(spec: str, sampling: Sampling = PAPER, budget: Budget | None = None, device: str = "cpu") -> System:
+def open_system(
+    spec: str,
+    sampling: Sampling = PAPER,
+    budget: Budget | None = None,
+    device: str = "cpu",
+    weights: Literal["auto", "float32"] = "auto",
+) -> System:
     """NAME=FOLDER for a model folder, NAME=hf:MODEL for a `transformers` causal model.
 
     NAME=published:MODEL is the published MDLM or SEDD (baselines/published.py).
     Settings may follow: those of sampling for all (ours=runs/mine/model,jump_bias=1.5), and for a diffusion model the
-    number of its steps (mdlm=runs/mdlm/model,steps=32).
+    number of its steps (mdlm=runs/mdlm/model,steps=32). With weights "float32" int8 folders are not decoded in int8,
+    which diffusion models cannot be.
     """
     name, is_given, model = spec.partition("=")
     if not (name and is_given and model):
@@ -93,7 +105,7 @@ def open_system(spec: str, sampling: Sampling = PAPER, budget: Budget | None = N
         raise ConfigError(f"--system {spec}: steps are a diffusion model's, and {folder} is none")
     if folder.startswith("hf:"):
         return CausalSystem(name, folder.removeprefix("hf:"), sampling, budget, device)
-    writer = Writer.from_pretrained(folder, device, NUM_ROWS[torch.device(device).type])
+    writer = Writer.from_pretrained(folder, device, NUM_ROWS[torch.device(device).type], weights)
     return ReviserSystem(name, writer, sampling, budget)
 
 
@@ -108,6 +120,10 @@ class ReviserSystem:
 
     def __init__(self, name: str, writer: Writer, sampling: Sampling, budget: Budget) -> None:
         self.name, self.writer, self.sampling, self.budget = name, writer, sampling, budget
+
+    @property
+    def precision(self) -> str:
+        return self.writer.precision
 
     def generate(self, prompts: Sequence[Prompt], seed: int) -> Iterator[Generation]:
         requests = [self._request(prompt, seed) for prompt in prompts]
@@ -140,11 +156,15 @@ class DiffusionSystem:
         self.name, self.model, self.tokenizer, self.steps = name, model, tokenizer, steps
         self.sampling, self.budget = sampling, budget
 
+    @property
+    def precision(self) -> str:
+        # As it was trained there.
+        return "bfloat16" if self.model.head_weight.is_cuda else "float32"
+
     def generate(self, prompts: Sequence[Prompt], seed: int) -> Iterator[Generation]:
         requests = [self._request(prompt, seed) for prompt in prompts]
         device = self.model.head_weight.device
-        # As it was trained there.
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
             filled = sampler.fill(self.model, requests, self.steps, self.sampling, device, NUM_ROWS[device.type])
         for prompt, each in zip(prompts, filled, strict=True):
             yield Generation(
@@ -193,6 +213,10 @@ class CausalSystem:
                 f"system {name}: no causal model {model} ({reason}); give a folder or a hub id"
             ) from None
         self.name, self.sampling, self.budget, self.device = name, sampling, budget, device
+
+    @property
+    def precision(self) -> str:
+        return str(self.model.dtype).removeprefix("torch.")
 
     @torch.no_grad()
     def generate(self, prompts: Sequence[Prompt], seed: int) -> Iterator[Generation]:

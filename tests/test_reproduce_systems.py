@@ -1,0 +1,120 @@
+"""`reviser reproduce --system`: models of one's own beside the five."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_reproduce import BYTES, one_line, save_model, write_texts
+
+from reviser.cli import main
+from reviser.cli.reproduce import _describe, _num_written
+from reviser.evaluation.flops import diffusion_flops
+from reviser.evaluation.records import Generation
+from reviser.evaluation.reproduction import SCALES, SYSTEMS, Setup, pick, plan, writers
+from reviser.evaluation.reproduction_measures import _gmacs, flops_rows
+from reviser.evaluation.reproduction_tables import gather
+from reviser.model.checkpoint import save_pretrained
+from reviser.model.folder import Trained
+from reviser.model.transformer import Transformer
+
+RUNS = "runs:jump=0.05,start=end"
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    return Setup(SCALES["debug"], tmp_path / "out", device="cpu")
+
+
+def save_trained(setup: Setup, folder: Path) -> Path:
+    model = Transformer(setup.scale.settings("ours", BYTES.alphabet).model)
+    return save_pretrained(model, folder, BYTES, trained=Trained(RUNS, "", "debug --set a=1", "0" * 64, 1, 99))
+
+
+def test_a_model_folder_may_be_compared_too_and_all_is_measured_of_it(setup: Setup, tmp_path: Path) -> None:
+    folders = {"ours": save_trained(setup, tmp_path / "ours"), "mdlm": save_model(setup, "mdlm", tmp_path / "mdlm")}
+    others = {"mine": str(folders["ours"]), "m": f"{folders['mdlm']},steps=3", "gpt2": "hf:gpt2"}
+    asked = replace(setup, others=others)
+    steps = {step.name: step for step in plan(asked)}
+    assert asked.folders == [*SYSTEMS, "mine", "m"]
+    assert asked.editing == ["ar", "paper", "ours", "mine"]
+    assert {"generate:mine", "infill:mine", "generate:m", "generate:gpt2"} <= set(steps)
+    words = " ".join(steps["likelihood"].words)
+    assert f"--system mine={folders['ours']} --system m={folders['mdlm']} --texts" in words
+    assert words.index(f"--order {RUNS} --order left-to-right") > words.index("--order random-walk")
+    assert str(asked.written("continuation", "mine")) in steps["trajectories"].words
+    assert folders["mdlm"] / "config.json" in steps["generate:m"].inputs
+    write_texts(asked, {name: [(4, 6), (0, 1)] for name in writers(asked)})
+    for system in SYSTEMS:
+        save_model(asked, system)
+    assert [row["system"] for row in flops_rows(asked)] == [name for name in writers(asked) if name != "gpt2"]
+    assert [row["system"] for row in gather(asked) if row["table"] == "The systems"][5:] == ["mine", "m"]
+
+
+def test_a_run_folder_is_as_good_as_its_model(setup: Setup, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text("{}")
+    (run / "config.json").write_text("{}")
+    save_trained(setup, run / "model")
+    text = tmp_path / "t.jsonl"
+    text.write_text(json.dumps({"text": "So she sat on the bank, with nothing to read and nothing to do. " * 3}))
+    words = ["reproduce", "--scale", "debug", "--out", str(setup.out), "--system", f"mine={run}", "--cut"]
+    words += ["--prompts", str(text), "--n", "1", "--device", "cpu", "--only", "generate:mine"]
+    assert main(words) == 0
+    [row] = json.loads(setup.result("continuation_mine").read_text())["rows"]
+    assert row["generations"] == 1
+
+
+def test_what_a_user_may_get_wrong_about_a_system_is_one_line(
+    setup: Setup, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--scale", "debug", "--out", setup.out)
+    silent = save_model(setup, "ours", tmp_path / "silent")
+    assert "does not say what order it was trained with" in one_line(capsys, *words, "--system", f"x={silent}")
+    assert one_line(capsys, *words, "--system", "x=a/b") == (
+        "--system x=a/b: no such folder; a model of the hub is hf:MODEL"
+    )
+    twice = one_line(capsys, *words, "--system", "x=hf:a", "--system", "x=hf:b")
+    assert twice == "--system names x twice, hf:a and hf:b; give one another name"
+    assert not setup.out.exists()
+
+
+def test_a_system_named_like_a_label_has_no_bound_of_another(setup: Setup) -> None:
+    row = {
+        "order": "mdlm",
+        "K": 2,
+        "nats_per_token": 2.0,
+        "error": 0.1,
+        "bits_per_byte": 1.5,
+        "is_exact": False,
+        "n": 4,
+    }
+    setup.result("").parent.mkdir(parents=True)
+    setup.result("likelihood").write_text(json.dumps({"kind": "likelihood", "rows": [{"system": "mdlm"} | row]}))
+    asked = replace(setup, others={"MDLM": "hf:x"})
+    short = {row["system"]: row for row in gather(asked) if row["table"] == "In short"}
+    assert short["MDLM, 512 steps"]["bits/byte, at most"] == {"value": 1.5, "error": pytest.approx(0.075), "n": 4}
+    assert "MDLM" not in short
+
+
+def test_a_diffusion_models_room_ends_with_its_canvas(setup: Setup) -> None:
+    save_model(setup, "mdlm")
+    model = setup.scale.settings("mdlm", BYTES.alphabet).model
+    prefix = "x" * (model.context - 10)
+    each = Generation("mdlm", "p", 1, prefix, "y", "", "r", True, 1, 3)
+    [found] = _gmacs(setup, str(setup.model("mdlm")), [each])
+    assert found == diffusion_flops(model, 10, steps=3, prompt=len(prefix)).macs / 1e9
+
+
+def test_a_report_says_what_really_made_its_models_and_how_many_prompts_there_are(
+    setup: Setup, tmp_path: Path
+) -> None:
+    asked = replace(setup, models={"ours": str(save_trained(setup, tmp_path / "ours"))})
+    [step] = pick(plan(asked), "train:ours")
+    assert _describe(asked, step)["command"] == f"{tmp_path / 'ours'}: reviser train debug --set a=1"
+    assert _num_written(asked) == 16
+    write_texts(asked, {"ar": [(4, 6)] * 3})
+    assert _num_written(asked) == 3
