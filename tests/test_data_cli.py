@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-import reviser.cli.data
+import reviser.cli.progress
 import reviser.data.corpus
-from reviser.cli.data import add, parse_bytes, parse_share, show_progress
+from reviser.cli.data import add, parse_bytes, parse_share
+from reviser.cli.progress import count_up, show_progress
 from reviser.errors import ConfigError, DataError, ReviserError
 from reviser.tokenizer import load
 
@@ -134,7 +135,7 @@ def test_ctrl_c_says_how_to_go_on(
 
     words = ("prepare", corpus, tmp_path / "out", "--tokenizer", "bytes", "--workers", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(reviser.cli.data, "_Lines", lambda title: Interrupted())
+        patch.setattr(reviser.cli.progress, "_Lines", lambda title: Interrupted())
         assert run(*words) == 130
     assert capsys.readouterr() == ("", "stopped; run the same command again to go on\n")
     assert run(*words) == 0
@@ -143,9 +144,19 @@ def test_ctrl_c_says_how_to_go_on(
 def test_progress_is_lines_in_a_log(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reviser.cli.data, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(reviser.cli.progress, "LINE_EVERY_S", 0.0)
     run("prepare", corpus, tmp_path / "out", "--tokenizer", "bytes", "--workers", 1)
     assert capsys.readouterr().err == "prepare: 100%, 60 documents, 0.0M tokens, 0.0 MB of text\n"
+
+
+def test_counted_work_says_how_much_is_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reviser.cli.progress, "LINE_EVERY_S", 0.0)
+    with count_up("evalppl", 2000) as advance:
+        advance(500)
+        advance(1500)
+    assert capsys.readouterr().err == "evalppl: 25%, 500 of 2,000 texts\nevalppl: 100%, 2,000 of 2,000 texts\n"
 
 
 def test_progress_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,23 +7,21 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from reviser.cli.leaf import add_leaf
+from reviser.cli.progress import show_progress
 from reviser.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from collections.abc import Iterator
 
-    import rich.progress
-
+    from reviser.cli.progress import Bar
     from reviser.data.corpus import Progress
     from reviser.data.shards import Header
 
-LINE_EVERY_S = 10.0
 SAMPLE_BYTES = 1_000_000
 UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
 
@@ -254,45 +252,3 @@ def _summarise(folder: str, header: Header) -> str:
     lines.append(f"  read from  {len(header.inputs)} files, {sum(each.num_bytes for each in header.inputs):,} bytes")
     lines.append(f"  tokenizer  sha256 {header.settings.tokenizer_sha256}")
     return "\n".join(lines)
-
-
-class Bar(Protocol):
-    def show(self, done: float, total: float | None, text: str) -> None: ...
-
-
-class _Lines:
-    """One line every ten seconds, for a log."""
-
-    def __init__(self, title: str) -> None:
-        self._title, self._shown_at = title, time.monotonic()
-
-    def show(self, done: float, total: float | None, text: str) -> None:
-        if time.monotonic() - self._shown_at >= LINE_EVERY_S:
-            share = f"{100 * done / total:.0f}%, " if total else ""
-            print(f"{self._title}: {share}{text}", file=sys.stderr, flush=True)
-            self._shown_at = time.monotonic()
-
-
-class _Rich:
-    """A bar that is redrawn in place."""
-
-    def __init__(self, progress: rich.progress.Progress) -> None:
-        self._progress, self._task = progress, progress.add_task("", total=None)
-
-    def show(self, done: float, total: float | None, text: str) -> None:
-        self._progress.update(self._task, completed=done, total=total, description=text)
-
-
-@contextmanager
-def show_progress(title: str) -> Iterator[Bar]:
-    """A bar on a terminal, lines elsewhere; on stderr, since stdout is for results."""
-    if not sys.stderr.isatty():
-        yield _Lines(title)
-        return
-    from rich import progress
-    from rich.console import Console
-
-    text = (progress.TextColumn(title), progress.TextColumn("{task.description}"))
-    columns = (text[0], progress.BarColumn(), progress.TaskProgressColumn(), progress.TimeRemainingColumn(), text[1])
-    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        yield _Rich(shown)

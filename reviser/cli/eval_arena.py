@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reviser.cli.leaf import add_leaf
+from reviser.cli.progress import show_progress
 from reviser.cli.results import DEVICE, DTYPES, PROMPTS, add_out, check_positive, hand_over
 from reviser.errors import ConfigError, DataError
 
@@ -142,7 +143,6 @@ def _judge(judgments: str, judge: Judge, pairs: list[Pair]) -> bool:
 
 
 def _hold(judge: Judge, missing: list[Pair], file: JudgmentFile) -> bool:
-    from reviser.cli.data import show_progress
     from reviser.evaluation.arena import hold
 
     def tell_stop() -> None:

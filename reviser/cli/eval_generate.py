@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reviser.cli.leaf import add_leaf
+from reviser.cli.progress import count_up
 from reviser.cli.results import DEVICE, PROMPTS, add_out, add_system, check_positive, hand_over
 from reviser.errors import ConfigError
 
@@ -176,18 +176,14 @@ def _generate(
     system: System, maker: str, prompts: list[Prompt], seeds: list[int], file: GenerationFile, at_once: int
 ) -> None:
     """Write what is missing, a part at a time, so that little is lost when a run breaks off."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(file=sys.stderr)) as progress:
-        task = progress.add_task(system.name, total=len(prompts) * len(seeds))
+    with count_up(system.name, len(prompts) * len(seeds)) as advance:
         for seed in seeds:
             missing = [prompt for prompt in prompts if (system.name, prompt.id, seed) not in file.keys]
-            progress.advance(task, len(prompts) - len(missing))
+            advance(len(prompts) - len(missing))
             for start in range(0, len(missing), at_once):
                 part = missing[start : start + at_once]
                 file.add(replace(each, maker=maker) for each in system.generate(part, seed))
-                progress.advance(task, len(part))
+                advance(len(part))
 
 
 def _summary(name: str, prompts: list[Prompt], seeds: list[int], file: GenerationFile) -> dict[str, Any]:

@@ -7,16 +7,15 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reviser.cli.leaf import add_leaf
+from reviser.cli.progress import count_up
 from reviser.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-    from collections.abc import Callable
 
     from reviser.evaluation.records import Prompt
     from reviser.trajectory.orders import Order
@@ -157,20 +156,10 @@ def _measure(
     is_exact = isinstance(order, LeftToRight)
     if is_exact:
         print(f"{name}: left-to-right may only append: one trajectory a text, so K = 1 is exact", file=sys.stderr)
-    with _bar(name, len(prompts) * (1 if is_exact else args.samples)) as advance:
+    with count_up(name, len(prompts) * (1 if is_exact else args.samples), "trajectories") as advance:
         row = measure(model, load_tokenizer(folder), order, prompts, args.samples, args.seed, args.precision, advance)
     file = weights_file(folder) if is_published(folder) else find(folder) / WEIGHTS
     return {"system": name, **row, "model": folder, "weights_sha256": hash_file(file)}
-
-
-@contextmanager
-def _bar(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
-        task = progress.add_task(name, total=total)
-        yield lambda count: progress.advance(task, count)
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from reviser.cli.leaf import add_leaf
+from reviser.cli.progress import count_up
 from reviser.cli.results import DEVICE, DTYPES, PROMPTS, add_out, check_positive, hand_over
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def run_evalppl(args: argparse.Namespace) -> int:
     evaluator = load(args.evaluator, args.kind, str(join_team(args.device).device), args.dtype, args.remote_code)
     print(f"evaluator {evaluator.name} ({evaluator.kind}), sha256 {evaluator.sha256}", file=sys.stderr)
     texts = lay_out(generations)
-    with _progress("texts", len(texts)) as advance:
+    with count_up("evalppl", len(texts)) as advance:
         rows = summarise(generations, score(evaluator, texts, args.batch, args.chunk, advance))
     config = {"batch": args.batch}
     if evaluator.kind == "masked":
@@ -143,7 +143,7 @@ def run_mauve(args: argparse.Namespace) -> int:
     encoder = load_features(args.features, str(join_team(args.device).device), args.dtype, args.remote_code)
     print(f"features {way}:{encoder.name}, sha256 {encoder.sha256}", file=sys.stderr)
     systems = by_system(generations)
-    with _progress("texts", sum(map(len, systems.values()))) as advance:
+    with count_up("mauve", sum(map(len, systems.values()))) as advance:
         features = {
             name: embed(encoder, [each.text for each in own], way, args.tokens, args.batch, advance)
             for name, own in systems.items()
@@ -165,7 +165,7 @@ def run_gaps(args: argparse.Namespace) -> int:
     count = len(VIEWS) * sum(map(len, lay_out_gaps(generations).values()))
     evaluator = load(args.evaluator, "auto", str(join_team(args.device).device), args.dtype, args.remote_code)
     print(f"evaluator {evaluator.name} ({evaluator.kind}), sha256 {evaluator.sha256}", file=sys.stderr)
-    with _progress("texts", count) as advance:
+    with count_up("gaps", count) as advance:
         rows = measure_gaps(evaluator, generations, args.batch, advance)
     config = {"batch": args.batch}
     return _report(args, "gaps", rows, config, evaluator.about, _tell_gaps)
@@ -179,16 +179,6 @@ def _tell_uneven(generations: list[Generation]) -> None:
     if len({frozenset(ids) for ids in prompts.values()}) > 1:
         counts = ", ".join(f"{name} {len(ids)}" for name, ids in prompts.items())
         print(f"note: systems have different prompts ({counts}); their rows do not quite compare", file=sys.stderr)
-
-
-@contextmanager
-def _progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as shown:
-        task = shown.add_task(title, total=total)
-        yield lambda count: shown.advance(task, count)
 
 
 def _report(
