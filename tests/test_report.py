@@ -79,7 +79,7 @@ def test_numbers_are_written_by_hand_computed_rules(value: Any, error: Any, text
 
 def test_anything_is_written_as_one_line() -> None:
     assert show_any({"value": 2.0, "error": 0.13, "n": 3}) == "2.00 ± 0.13"
-    assert show_any({"value": 0.5, "low": 0.25, "high": 0.75}) == "0.5000 (0.2500 to 0.7500)"
+    assert show_any({"value": 0.5, "low": 0.25, "high": 0.75}) == "0.50 (0.25 to 0.75)"
     assert show_any([1, True, None, "a\n b"]) == "1, yes, -, a b"
     assert show_any([]) == "-"
 

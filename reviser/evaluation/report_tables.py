@@ -168,8 +168,20 @@ def show_any(value: Any) -> str:
 
 def _show_measure(measure: Row) -> str:
     if measure.get("error") is None and measure.get("low") is not None:
-        return f"{show(measure['value'])} ({show(measure['low'])} to {show(measure['high'])})"
+        return _show_interval(*(float(measure[key]) for key in ("value", "low", "high")))
     return show(measure["value"], measure.get("error"))
+
+
+def _show_interval(value: float, low: float, high: float) -> str:
+    """To the digits that a quarter of the interval leaves.
+
+    >>> _show_interval(11.0, 6.254, 18.63), _show_interval(0.5, 0.45, 0.55)
+    ('11 (6 to 19)', '0.50 (0.45 to 0.55)')
+    """
+    if not high > low:
+        return f"{show(value)} ({show(low)} to {show(high)})"
+    decimals = min(_decimals((high - low) / 4), 12)
+    return f"{_fixed(value, decimals)} ({_fixed(low, decimals)} to {_fixed(high, decimals)})"
 
 
 def get(key: str, cell: Callable[[Any], str] = show_any) -> Cell:
