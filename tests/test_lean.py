@@ -200,7 +200,7 @@ def test_a_writer_with_int8_weights_writes_and_repeats_itself():
     [first], [again] = (writer.generate("ab", max_actions=9, seed=4) for _ in range(2))
     assert first.written == again.written
     assert [event.action for event in writer.stream("ab", max_actions=9, seed=4)] == list(first.written.actions)
-    with pytest.raises(ConfigError, match="weights='int4' must be 'auto' or 'int8'"):
+    with pytest.raises(ConfigError, match="weights='int4' must be 'auto', 'int8' or 'float32'"):
         Writer(make_model(config), load("bytes"), weights="int4")  # type: ignore[arg-type]
 
 
