@@ -409,6 +409,7 @@ def test_ratios_carry_the_errors_of_both() -> None:
     assert _ratio(rows, "x", "s") == {"value": 3.0, "error": pytest.approx(0.3), "n": 4}
     assert _ratio(rows, "ar", "s") == {"value": 1.0, "error": None, "n": 4}
     assert _ratio(rows, "y", "s") is None
+    assert _ratio(rows, "x", "of a newer version") is None
 
 
 def test_tables_hold_our_numbers_beside_the_papers(setup: Setup) -> None:

@@ -280,6 +280,6 @@ def costs(setup: Setup) -> list[Row]:
 
 def _ratio(rows: Mapping[str, Row], name: str, key: str) -> Row | None:
     """To the left-to-right model."""
-    if name not in rows or "ar" not in rows:
+    if any(key not in rows.get(each, {}) for each in (name, "ar")):
         return None
     return ratio(rows[name][key], None if name == "ar" else rows["ar"][key])
