@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviser import config as module
 from reviser.config import CanvasConfig, ModelConfig, dump, from_dict, load, override, to_dict
 from reviser.errors import ConfigError
 
@@ -193,9 +191,3 @@ def test_a_model_that_cannot_be_is_refused(changes: dict[str, Any], text: str) -
 def test_a_window_needs_room(name: str) -> None:
     with pytest.raises(ConfigError, match=f"canvas.{name} is 0; it must be at least 1"):
         CanvasConfig(**{name: 0})  # type: ignore[arg-type]
-
-
-def test_the_examples_in_the_docstring_run() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted > 0
-    assert result.failed == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import fcntl
 import json
 import multiprocessing
@@ -23,7 +22,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models
 
-import reviser.data.stream
 from reviser.data.corpus import Progress, prepare
 from reviser.data.shards import Shards, read_header
 from reviser.data.stream import Seen
@@ -428,7 +426,3 @@ def test_another_tokenizer_in_the_folder_is_noticed(corpus: Path, tmp_path: Path
     refuses(r"tokenizer\.json: not the tokenizer that made the ids", shards.verify)
     (tmp_path / "out" / "tokenizer.json").write_text("{")
     refuses(r"tokenizer\.json: not a tokenizer\.json: .*; prepare the folder again", lambda: shards.tokenizer)
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    assert doctest.testmod(reviser.data.stream).failed == 0

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,16 @@ from reviser.evaluation.diversity import (
     words,
 )
 from reviser.evaluation.records import Generation, Measure
-from reviser.evaluation.texts import REFERENCE, Spread, by_system, lay_out, quotient, read_texts, references_of
+from reviser.evaluation.texts import (
+    REFERENCE,
+    Spread,
+    by_system,
+    difference,
+    lay_out,
+    quotient,
+    read_texts,
+    references_of,
+)
 
 ONE = Generation("ours", "p1", 0, "Once", " the cat and the cat", "", " one two three four", True, 5, 5)
 
@@ -101,6 +111,31 @@ def test_a_quotient_over_ones_is_a_mean_with_its_standard_error(values: list[flo
     twice = quotient(prompts * 2, values * 2)
     assert twice.error == pytest.approx(found.error, abs=1e-9)
     assert twice.n == 2 * found.n
+
+
+SUMS = st.tuples(st.floats(-5, 5), st.floats(0.5, 5))
+
+
+@given(st.lists(st.tuples(SUMS, SUMS), min_size=2, max_size=9))
+def test_a_difference_is_that_of_the_quotients_with_the_error_of_pairs(pairs: list[Any]) -> None:
+    one, other = ({str(i): list(pair[side]) for i, pair in enumerate(pairs)} for side in (0, 1))
+    left, right = (quotient(list(sums), *zip(*sums.values(), strict=True)) for sums in (one, other))
+    found = difference(one, other)
+    assert (found.value, found.n) == (pytest.approx(left.value - right.value), len(pairs))
+    # At most as when both err together against each other, at least as when they cancel.
+    assert abs(left.error - right.error) - 1e-9 <= found.error <= left.error + right.error + 1e-9
+    assert difference(one, one) == Measure(0.0, 0.0, len(pairs))
+    sure = {name: [3 * bottom, bottom] for name, (_, bottom) in other.items()}
+    assert difference(one, sure).error == pytest.approx(left.error, abs=1e-9)
+
+
+def test_a_difference_is_over_the_prompts_that_both_have() -> None:
+    one = {"a": [1.0, 1.0], "b": [4.0, 2.0], "c": [9.0, 1.0]}
+    found = difference(one, {"b": [1.0, 1.0], "a": [0.0, 1.0], "d": [7.0, 1.0]})
+    # 5/3 less 1/2; rests (1 - 5/3)/3 + 1/4 and (4 - 10/3)/3 - 1/4, twice 1/36.
+    assert found == Measure(pytest.approx(7 / 6), pytest.approx(1 / 18), 2)
+    assert difference(one, {"d": [7.0, 1.0]}) is None
+    assert difference({"a": [1.0, 1.0]}, one).error is None
 
 
 def test_a_quotient_by_hand() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from test_eval_evaluators import PROSE, make_bert, make_gpt2
 
 from reviser.errors import CheckpointError
-from reviser.evaluation import features
 from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.evaluators import load
 from reviser.evaluation.features import embed, load_features, parse
@@ -37,10 +35,6 @@ def encoder(folder: str) -> Evaluator:
 @pytest.fixture(scope="module")
 def masked(folder: str) -> Evaluator:
     return load_features(f"bert:{folder}")
-
-
-def test_docstrings_say_what_is_so() -> None:
-    assert doctest.testmod(features).failed == 0
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`reviser eval frontier`: how much is revised beside what it costs, by hand and from the command line."""
 
 import json
+import math
 from dataclasses import asdict, replace
 
 import pytest
@@ -45,6 +46,19 @@ def test_rows_by_hand() -> None:
     assert second["perplexity_ratio"]["value"] == 1.5
     assert second["perplexity_ratio"]["error"] == pytest.approx(1.5 * (0.1**2 + 0.05**2) ** 0.5)
     assert second["bound"] is second["bound_ratio"] is None
+
+
+def test_ratios_of_the_same_prompts_have_the_error_of_their_own_ratios() -> None:
+    sums = {"ar": {"p0": [2.0, 1.0], "p1": [6.0, 1.0]}, "ours": {"p0": [3.0, 1.0], "p1": [7.0, 1.0]}}
+    rows = [row | {"by_prompt": {"nats_per_token": sums[str(row["system"])]}} for row in PERPLEXITIES]
+    first, second = frontier(TEXTS, "ar", rows)
+    assert first["perplexity_ratio"]["value"] == 1.0
+    # Prompts differ by 4 nats a token, and by none in how much worse ours is on them.
+    assert second["perplexity_ratio"] == {
+        "value": pytest.approx(math.e),
+        "error": pytest.approx(0, abs=1e-12),
+        "n": 2,
+    }
 
 
 def test_bounds_stand_beside_where_they_were_measured() -> None:

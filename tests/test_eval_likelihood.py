@@ -398,7 +398,18 @@ def test_the_command_measures_systems_on_a_file_or_on_held_out_documents(
     assert result["texts"]["sha256"] == shards.header.sha256
     assert evaluate(*systems, *orders, "--texts", tmp_path / "texts.jsonl") == 0
     again = json.loads(capsys.readouterr().out)
-    assert again["rows"] == result["rows"], "the same texts"
+    for row, other in zip(again["rows"], result["rows"], strict=True):
+        sums, others = row.pop("by_prompt"), other.pop("by_prompt")
+        assert list(sums["bits_per_byte"].values()) == list(others["bits_per_byte"].values()), "the same texts"
+        assert row == other
+    more = result["rows"][1]["more_than_first"]
+    assert more["value"] == pytest.approx(result["rows"][1]["bits_per_byte"] - result["rows"][0]["bits_per_byte"])
+    assert (more["error"] > 0, more["n"]) == (True, 4)
+    assert evaluate(*systems[:-1], *orders, "--data", data) == 0
+    head, first, second = capsys.readouterr().out.splitlines()
+    assert "more than ours" in head
+    assert f"{more['value']:+.4f} ± {more['error']:.4f}" in second
+    assert "±" not in first
     assert evaluate(*systems[:2], "--texts", tmp_path / "texts.jsonl", "--job", "infill") == 0
     head, line = capsys.readouterr().out.splitlines()
     assert head.split() == ["system", "order", "K", "nats/token", "error", "perplexity", "bits/byte", "n"]

@@ -1,6 +1,8 @@
 """The shape of the house: imports go along the flow, sizes stay readable, docs stay true."""
 
 import ast
+import doctest
+import importlib
 import re
 import subprocess
 import sys
@@ -14,6 +16,7 @@ FLOW = ("errors", "actions", "config", "canvas", "spans", "tokenizer", "trajecto
         "training", "baselines", "evaluation", "viewer", "cli")  # fmt: skip
 TORCHLESS = ("errors", "config", "actions", "canvas", "spans", "tokenizer", "trajectory", "data")
 SOURCES = sorted(PACKAGE.rglob("*.py"))
+EXAMPLES = [path for path in SOURCES if re.search(r">>> (?!.*\+SKIP)", path.read_text("utf8"))]
 
 
 def room_of(path):
@@ -55,6 +58,14 @@ def test_trajectories_load_without_torch():
     code = "import sys, reviser.trajectory.draw, reviser.trajectory.statistics, reviser.viewer.terminal; " \
            "sys.exit('torch' in sys.modules)"  # fmt: skip
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_examples_in_docstrings_hold(path):
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0
+    assert result.failed == 0
 
 
 @pytest.mark.parametrize("path", SOURCES + sorted((ROOT / "tests").glob("*.py")), ids=lambda p: p.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from reviser.actions import EVERYTHING, Alphabet
-from reviser.model import loss as module
 from reviser.model.loss import INSERT_BIT, allowed, loss, nats, reference_nats
 
 ALPHABET = Alphabet(num_text=11, pad=4)
@@ -124,9 +122,3 @@ def test_the_fused_kernel_agrees_with_the_plain_one_on_cuda() -> None:
         results.append([total.detach(), *gradients(total, hidden, weight)])
     for plain, fused in zip(*results, strict=True):
         torch.testing.assert_close(fused, plain, atol=1e-4, rtol=1e-4)
-
-
-def test_the_example_in_the_docstring_runs() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted > 0
-    assert result.failed == 0

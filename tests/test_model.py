@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 from dataclasses import replace
 from typing import Any
 
@@ -336,10 +334,3 @@ def test_a_fresh_modern_model_scores_by_its_embedding_alone() -> None:
 def test_more_positions_than_the_context_are_refused() -> None:
     with pytest.raises(ValueError, match="25 positions, but the model's context is 24"):
         Transformer(TINY)(torch.zeros(1, 25, dtype=torch.long))
-
-
-@pytest.mark.parametrize("name", ["attention", "transformer", "size"])
-def test_the_examples_in_the_docstrings_run(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(f"reviser.model.{name}"))
-    assert result.attempted > 0
-    assert result.failed == 0

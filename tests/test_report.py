@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import json
 import math
 import re
@@ -37,13 +35,7 @@ from reviser.trajectory.rng import Random
 from reviser.trajectory.statistics import summarise
 
 ROOT = Path(__file__).parents[1]
-MODULES = ("tables", "kinds", "speeds", "markup", "plots", "markdown", "html")
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=12)
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_docstrings_say_what_is_so(name: str) -> None:
-    assert doctest.testmod(importlib.import_module(f"reviser.evaluation.report_{name}")).failed == 0
 
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-9, 1e9))

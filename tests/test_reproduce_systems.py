@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from test_reproduce import BYTES, one_line, save_model, write_texts
 from reviser.cli import main
 from reviser.cli.reproduce import _describe, _num_written
 from reviser.evaluation.flops import diffusion_flops
+from reviser.evaluation.gaps import NOTHING
 from reviser.evaluation.records import Generation
 from reviser.evaluation.reproduction import SCALES, SYSTEMS, Setup, pick, plan, writers
 from reviser.evaluation.reproduction_measures import _gmacs, flops_rows
@@ -98,6 +100,39 @@ def test_a_system_named_like_a_label_has_no_bound_of_another(setup: Setup) -> No
     short = {row["system"]: row for row in gather(asked) if row["table"] == "In short"}
     assert short["MDLM, 512 steps"]["bits/byte, at most"] == {"value": 1.5, "error": pytest.approx(0.075), "n": 4}
     assert "MDLM" not in short
+
+
+def test_systems_are_compared_prompt_by_prompt(setup: Setup) -> None:
+    def sums(*tops: float) -> dict[str, list[float]]:
+        return {f"p{i}": [top, 1.0] for i, top in enumerate(tops)}
+
+    def write(kind: str, key: str, values: dict[str, tuple[float, float]]) -> None:
+        rows = [{"system": name, "by_prompt": {key: sums(*tops)}} for name, tops in values.items()]
+        setup.result(kind).write_text(json.dumps({"kind": kind, "rows": [extra[kind] | row for row in rows]}))
+
+    extra = {
+        "likelihood": {"order": "x", "K": 2, "nats_per_token": 2.0, "error": 0.1, "bits_per_byte": 1.5,
+                       "is_exact": False, "n": 2},
+        "evalppl": {"perplexity": None, "bits_per_byte": None},
+        "gaps": {},
+    }  # fmt: skip
+    setup.result("").parent.mkdir(parents=True)
+    write("likelihood", "bits_per_byte", {"ar": (1.0, 3.0), "ours": (1.5, 3.5), "mdlm": (2.0, 3.0)})
+    write("evalppl", "nats_per_token", {"ar": (1.0, 2.0), "ours": (2.0, 3.0), "mdlm-512": (1.0, 2.0)})
+    both = {key: sums(1.0, 2.0) for key in ("whole_bits_per_byte", "suffix_bits_per_byte")}
+    less = {key: sums(0.5, 1.5) for key in both}
+    rows = [{"system": "ours", "by_prompt": less}, {"system": NOTHING, "by_prompt": both}, {"system": "paper"}]
+    setup.result("gaps").write_text(json.dumps({"kind": "gaps", "rows": rows}))
+    found = {row["system"]: row for row in gather(setup) if row["table"].startswith("Beside")}
+    assert found["our Reviser"]["bits/byte more, at most"] == {"value": 0.5, "error": 0.0, "n": 2}
+    assert found["our Reviser"]["times its evalPPL"]["value"] == pytest.approx(math.e)
+    assert found["our Reviser"]["gap and suffix, bits/byte more than an empty gap"]["value"] == -0.5
+    assert found["our Reviser"]["suffix alone, more than after an empty gap"]["error"] == 0.0
+    assert found["MDLM, 512 steps"]["bits/byte more, at most"] == {"value": 0.5, "error": 0.5, "n": 2}
+    assert found["MDLM, 512 steps"]["times its evalPPL"]["value"] == 1.0
+    assert found["MDLM, 128 steps"]["times its evalPPL"] is None
+    assert "left to right" not in found
+    assert "the paper's Reviser" not in found, "an older result of gaps says nothing about its prompts"
 
 
 def test_a_diffusion_models_room_ends_with_its_canvas(setup: Setup) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import gzip
 import json
 import lzma
@@ -15,8 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import reviser.data.sources
-import reviser.data.unpack
 from reviser.data.sources import Complaints, find_sources, read_documents, read_records
 from reviser.errors import DataError, MissingPackageError
 
@@ -211,8 +208,3 @@ def test_a_missing_package_is_named_with_the_command(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingPackageError, match=f"needs the package {package}, .* run: pip install {package}"):
         texts_of(tmp_path)
-
-
-@pytest.mark.parametrize("module", [reviser.data.sources, reviser.data.unpack])
-def test_the_examples_in_the_docstrings_hold(module: object) -> None:
-    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]

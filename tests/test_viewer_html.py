@@ -1,7 +1,6 @@
 """The page as text: it needs nothing else, no text can end it early, and it grows with the actions."""
 
 import dataclasses
-import doctest
 import json
 import math
 import os
@@ -15,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_tokenizer import small, unigram, wordpiece
 
-import reviser.viewer.html
 from reviser.actions import OPERATORS
 from reviser.canvas import Rules
 from reviser.cli import main
@@ -225,7 +223,3 @@ def test_show_refuses_two_tokenizers_in_one_page(capsys, tmp_path):
         "choose a trajectory with --index\n"
     )
     assert not out.exists()
-
-
-def test_the_docstring_is_true():
-    assert doctest.testmod(reviser.viewer.html).failed == 0

@@ -31,6 +31,7 @@ def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
         "--job infill --n 50 --json",
         description="The likelihood bound with K trajectories a text, log (1/K) sum p(A)/q(A), in nats and "
         "perplexity per final token and in bits per byte, with standard errors over texts; exact from left to right. "
+        "Bits per byte more than the first system's have the error of the texts' own differences. "
         "Perplexities of different tokenizers do not compare; bits per byte do.",
     )
     parser.add_argument(
@@ -68,7 +69,7 @@ def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
 def run_likelihood(args: argparse.Namespace) -> int:
     from reviser import tokenizer as tokenizers
     from reviser.baselines.folder import load_tokenizer
-    from reviser.evaluation.likelihood import cut_prompts
+    from reviser.evaluation.likelihood import beside_first, cut_prompts
     from reviser.evaluation.records import make_result, write_result
 
     _check_numbers(args)
@@ -76,7 +77,7 @@ def run_likelihood(args: argparse.Namespace) -> int:
     ruler = tokenizers.load(args.ruler) if args.ruler else load_tokenizer(systems[0][1])
     documents, source = _open_texts(args)
     prompts = cut_prompts(documents, ruler, args.n, args.prefix, args.length, args.job == "infill")
-    rows = [_measure(args, *system, prompts) for system in systems]
+    rows = beside_first([_measure(args, *system, prompts) for system in systems])
     names = ("job", "samples", "prefix", "length", "precision")
     config = {name: getattr(args, name) for name in names} | {"n": len(prompts), "ruler_sha256": ruler.sha256}
     result = make_result("likelihood", rows, config, texts=source, seed=args.seed)
@@ -165,12 +166,20 @@ def _measure(
 def _table(rows: list[dict[str, Any]]) -> str:
     width = max(len(row["order"]) for row in rows) + 2
     names = f"{'nats/token':>12}{'error':>9}{'perplexity':>12}{'bits/byte':>11}"
-    lines = [f"{'system':<16}{'order':<{width}}{'K':>5}{names}{'n':>6}"]
+    more = f"{'more than ' + rows[0]['system']:>26}" if len(rows) > 1 else ""
+    lines = [f"{'system':<16}{'order':<{width}}{'K':>5}{names}{more}{'n':>6}"]
     for row in rows:
         error = "-" if row["error"] is None else f"{row['error']:.4f}"
         lines.append(
             f"{row['system']:<16}{row['order']:<{width}}{row['K']:>5}{row['nats_per_token']:>12.4f}{error:>9}"
-            f"{row['perplexity']:>12.2f}{row['bits_per_byte']:>11.4f}{row['n']:>6}  "
+            f"{row['perplexity']:>12.2f}{row['bits_per_byte']:>11.4f}{_more(row):>{len(more)}}{row['n']:>6}  "
             f"{'exact' if row['is_exact'] else 'bound'}"
         )
     return "\n".join(lines)
+
+
+def _more(row: dict[str, Any]) -> str:
+    """Bits per byte that a system has more than the first."""
+    if not (found := row.get("more_than_first")):
+        return ""
+    return f"{found['value']:+.4f}" + ("" if found["error"] is None else f" ± {found['error']:.4f}")

@@ -33,7 +33,7 @@ from reviser.errors import DataError
 from reviser.evaluation.diversity import measure
 from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.records import Generation, Measure
-from reviser.evaluation.texts import Spread, by_seed, by_system, quotient
+from reviser.evaluation.texts import Spread, by_seed, by_system, quotient, sum_up
 
 Advance = Callable[[int], None]
 """Told how many more texts are scored."""
@@ -229,6 +229,7 @@ def _row(name: str, own: Sequence[Generation], scores: Sequence[Score]) -> dict[
         over = [one.value for one in map(number, pools) if one]
         row[key] = asdict(found) if found else None
         row[f"{key}_over_seeds"] = asdict(Spread.of(over)) if over else None
+    row["by_prompt"] = {"nats_per_token": sum_up(*_parts(full), [float(one.num_tokens) for _, one in full])}
     row["tokens"] = sum(one.num_tokens for one in scores)
     row["bytes"] = sum(one.num_bytes for one in scores)
     return row | {key: asdict(value) if value else None for key, value in measure(own).items()}
@@ -248,7 +249,12 @@ def perplexity(pairs: Pairs) -> Measure | None:
 
 def bits_per_byte(pairs: Pairs) -> Measure | None:
     """Bits of all texts together over their bytes."""
-    return quotient(*_parts(pairs), [math.log(2) * one.num_bytes for _, one in pairs])
+    return quotient(*bit_parts(pairs))
+
+
+def bit_parts(pairs: Pairs) -> tuple[list[str], list[float], list[float]]:
+    """Prompts, nats, and bytes in such a unit that their quotient is in bits."""
+    return *_parts(pairs), [math.log(2) * one.num_bytes for _, one in pairs]
 
 
 def _parts(pairs: Pairs) -> tuple[list[str], list[float]]:

@@ -4,7 +4,8 @@
     everywhere          evalPPL over that of a left-to-right model        the fewer wasted, the nearer to 1
 
 Probabilities of texts are an evaluator's (`reviser eval evalppl`); bounds are the models' own (`reviser eval
-likelihood`). Ratios carry the errors of both to first order, as if they were independent.
+likelihood`). The error of a ratio is that of the prompts' own ratios where results hold what each prompt gave, and
+else that of both to first order, as if they were independent.
 
 >>> ratio({"value": 30.0, "error": 3.0, "n": 9}, {"value": 20.0, "error": None, "n": 9})
 {'value': 1.5, 'error': None, 'n': 9}
@@ -18,6 +19,7 @@ from typing import Any
 
 from reviser.errors import DataError
 from reviser.evaluation.records import Generation
+from reviser.evaluation.texts import difference
 from reviser.evaluation.trajectories import measure
 
 Row = Mapping[str, Any]
@@ -44,7 +46,7 @@ def _row(name: str, against: str, edits: Row, texts: Mapping[str, Row], bounds: 
         "turn_fraction": edits["turn_fraction"],
         "actions_per_token": edits["actions_per_token"],
         "perplexity": own.get("perplexity"),
-        "perplexity_ratio": ratio(own.get("perplexity"), None if name == against else other["perplexity"]),
+        "perplexity_ratio": perplexity_ratio(own, None if name == against else other),
         "distinct_2": own.get("distinct_2"),
         "words": own.get("words"),
     }
@@ -58,6 +60,17 @@ def _bound(row: Row | None) -> dict[str, Any] | None:
     if row is None:
         return None
     return {"value": row["perplexity"], "error": row["perplexity"] * row["error"], "n": row["n"]}
+
+
+def perplexity_ratio(own: Row, other: Row | None) -> dict[str, Any] | None:
+    """Of two rows of `reviser eval evalppl`; over itself (None) it is 1."""
+    if other is not None and "by_prompt" in own and "by_prompt" in other:
+        found = difference(*(row["by_prompt"]["nats_per_token"] for row in (own, other)))
+        if found is None:
+            return None
+        value = math.exp(found.value)
+        return {"value": value, "error": None if found.error is None else value * found.error, "n": found.n}
+    return ratio(own.get("perplexity"), other and other["perplexity"])
 
 
 def ratio(top: Row | None, bottom: Row | None) -> dict[str, Any] | None:

@@ -15,10 +15,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from reviser.errors import ConfigError, DataError
-from reviser.evaluation.evalppl import Advance, Score, bits_per_byte, score
+from reviser.evaluation.evalppl import Advance, Score, bit_parts, bits_per_byte, score
 from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.records import Generation
-from reviser.evaluation.texts import by_system, prompts_of, quotient
+from reviser.evaluation.texts import by_system, prompts_of, quotient, sum_up
 
 NOTHING = "(nothing)"
 VIEWS = ("whole", "suffix", "gap")
@@ -57,10 +57,12 @@ def measure_gaps(
 
 def _row(name: str, own: Sequence[Generation], scores: dict[str, list[Score]]) -> dict[str, Any]:
     row: dict[str, Any] = {"system": name, "texts": len(own), "empty": sum(not each.text for each in own)}
+    row["by_prompt"] = {}
     for key, values in scores.items():
         pairs = [pair for pair in zip(own, values, strict=True) if pair[1].num_tokens]
         found = bits_per_byte(pairs) if pairs else None
         row[f"{key}_bits_per_byte"] = asdict(found) if found else None
+        row["by_prompt"][f"{key}_bits_per_byte"] = sum_up(*bit_parts(pairs))
     ids = [each.prompt_id for each in own]
     longer = quotient(ids, [float(len(each.text)) for each in own], [float(len(each.reference)) for each in own])
     return row | {"length_over_reference": asdict(longer) if longer else None}

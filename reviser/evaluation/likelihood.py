@@ -23,7 +23,7 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ from reviser.config import ModelConfig
 from reviser.data.examples import NEAR, Examples, Gap, heldout_examples
 from reviser.errors import ConfigError, DataError
 from reviser.evaluation.records import Prompt
-from reviser.evaluation.texts import quotient
+from reviser.evaluation.texts import difference, quotient, sum_up
 from reviser.model.checkpoint import CONFIG, find, read_config
 from reviser.model.transformer import Transformer
 from reviser.tokenizer import Tokenizer
@@ -256,6 +256,8 @@ def measure(
     found = log_likelihood(model, tokenizer, order, prompts, samples, seed, precision, advance)
     name, operators = _name(model, order)
     num_bytes = sum(len(prompt.reference.encode()) for prompt in prompts)
+    bits = _bits(found, prompts)
+    measured = quotient(*bits)
     bound = summarise(-np.array(found.log_p), np.array(found.log_q), np.array(found.num_tokens), num_bytes)
     return {
         "order": name,
@@ -264,22 +266,31 @@ def measure(
         "error": bound.error if len(prompts) > 1 else None,
         "perplexity": bound.perplexity,
         "bits_per_byte": bound.bits_per_byte,
-        "bits_per_byte_error": _bits_error(found, prompts),
+        "bits_per_byte_error": measured.error if measured else None,
         "is_exact": found.is_exact,
         "n": len(prompts),
         "log_q_per_token": bound.log_q_per_token,
         "num_tokens": sum(found.num_tokens),
         "num_bytes": num_bytes,
         "operators": operators,
+        "by_prompt": {"bits_per_byte": sum_up(*bits)},
     }
 
 
-def _bits_error(found: Likelihood, prompts: Sequence[Prompt]) -> float | None:
-    """The bytes of a text vary as its nats do, so theirs is no mean of quotients."""
+def beside_first(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows that say how many bits per byte they have more than the first; what is hard, is hard for all."""
+    first, *others = rows
+    beside = [first]
+    for row in others:
+        found = difference(*(each["by_prompt"]["bits_per_byte"] for each in (row, first)))
+        beside.append(row | {"more_than_first": asdict(found) if found else None})
+    return beside
+
+
+def _bits(found: Likelihood, prompts: Sequence[Prompt]) -> tuple[list[str], list[float], list[float]]:
+    """Each text's name, bits and bytes, which vary together: theirs is no mean of quotients."""
     bits = [-log_p / math.log(2) for log_p in found.log_p]
-    sizes = [float(len(prompt.reference.encode())) for prompt in prompts]
-    measured = quotient([prompt.id for prompt in prompts], bits, sizes)
-    return measured.error if measured else None
+    return [prompt.id for prompt in prompts], bits, [float(len(prompt.reference.encode())) for prompt in prompts]
 
 
 def _name(model: Transformer, order: Order | None) -> tuple[str, list[str]]:

@@ -9,7 +9,7 @@ A system writes `text`, which stands where the reference stood. Generations are 
 scoring can be done again without generating; a result says how it came about.
 
 >>> Measure.of([1.0, 2.0, 3.0])
-Measure(value=2.0, error=0.5773502691896258, n=3)
+Measure(value=2.0, error=0.5773502691896257, n=3)
 """
 
 from __future__ import annotations

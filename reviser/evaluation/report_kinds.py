@@ -42,6 +42,7 @@ def likelihood(document: Document) -> list[Table]:
         "nats/token": lambda row: show(row["nats_per_token"], row.get("error")),
         "perplexity/token": lambda row: show(row["perplexity"], perplexity_error(row)),
         "bits/byte": lambda row: show(row["bits_per_byte"], bits_error(row)),
+        "bits/byte more than the first's": get("more_than_first"),
         "is": lambda row: "exact" if row["is_exact"] else "a bound",
         "texts": get("n"),
     }

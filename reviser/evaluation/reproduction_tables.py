@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from reviser.baselines.denoiser import FAMILIES
 from reviser.baselines.denoiser import num_parameters as num_denoising
 from reviser.evaluation import reproduction_paper as paper
 from reviser.evaluation.evaluator import hash_weights
-from reviser.evaluation.frontier import ratio
+from reviser.evaluation.frontier import perplexity_ratio, ratio
 from reviser.evaluation.gaps import NOTHING
 from reviser.evaluation.report_kinds import bits_error
 from reviser.evaluation.reproduction import DENOISERS, SYSTEMS, Setup, writers
-from reviser.evaluation.texts import REFERENCE, read_texts
+from reviser.evaluation.texts import REFERENCE, difference, read_texts
 from reviser.evaluation.trajectories import measure
 from reviser.model.folder import FORMATS, find, read_config
 from reviser.model.size import num_parameters
@@ -31,7 +32,7 @@ Row = dict[str, Any]
 
 def gather(setup: Setup) -> list[Row]:
     """All tables that the folder's results give."""
-    makers = (summary, systems, arena, evalppl, mauve, likelihood, gaps, trajectories, costs)
+    makers = (summary, beside, systems, arena, evalppl, mauve, likelihood, gaps, trajectories, costs)
     return [row for make in makers for row in make(setup)]
 
 
@@ -76,6 +77,48 @@ def summary(setup: Setup) -> list[Row]:
         if any(cell is not None for cell in cells.values()):
             rows.append({"table": "In short", "system": label(setup, name)} | cells)
     return rows
+
+
+def beside(setup: Setup) -> list[Row]:
+    """How each differs from the left-to-right model, and its gaps from empty ones.
+
+    Bits, evalPPL and gaps have the errors of the prompts' own differences; results without those are left out.
+    """
+    texts, filled, bounds = (
+        {name: row for name, row in _rows(setup, kind).items() if "by_prompt" in row}
+        for kind in ("evalppl", "gaps", "likelihood")
+    )
+    macs, seconds = _rows(setup, "flops"), _rows(setup, "seconds")
+    rows = []
+    for name in grouped(setup):
+        if name == "ar":
+            continue
+        bound = bounds.get(name if name in setup.others else name.partition("-")[0])
+        own, base, edits = texts.get(name), texts.get("ar"), _edits(setup, name)
+        cells = {
+            "% inserted not at the end": edits and _scaled(edits["non_end_append_fraction"], 100),
+            "bits/byte more, at most": _more(bound, bounds.get("ar"), "bits_per_byte"),
+            "times its evalPPL": perplexity_ratio(own, base) if own and base else None,
+            "gap and suffix, bits/byte more than an empty gap": _more(
+                filled.get(name), filled.get(NOTHING), "whole_bits_per_byte"
+            ),
+            "suffix alone, more than after an empty gap": _more(
+                filled.get(name), filled.get(NOTHING), "suffix_bits_per_byte"
+            ),
+            "times its operations a byte": _ratio(macs, name, "gmacs_per_byte"),
+            "times its seconds a byte": _ratio(seconds, name, "seconds_per_byte"),
+        }
+        if any(cell is not None for cell in cells.values()):
+            rows.append({"table": "Beside left to right, on the same prompts", "system": label(setup, name)} | cells)
+    return rows
+
+
+def _more(row: Row | None, other: Row | None, key: str) -> Row | None:
+    """What a row has more than another, over the prompts of both."""
+    if row is None or other is None:
+        return None
+    found = difference(row["by_prompt"][key], other["by_prompt"][key])
+    return asdict(found) if found else None
 
 
 def _bits(row: Row) -> Row:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -115,15 +114,55 @@ def quotient(prompts: Sequence[str], tops: Sequence[float], bottoms: Sequence[fl
     >>> quotient(["p1", "p2", "p3"], [1.0, 2.0, 3.0])
     Measure(value=2.0, error=0.5773502691896257, n=3)
     """
-    under = [1.0] * len(tops) if bottoms is None else bottoms
-    total = math.fsum(under)
-    if not total:
+    sums = sum_up(prompts, tops, [1.0] * len(tops) if bottoms is None else bottoms)
+    if not math.fsum(bottom for _, bottom in sums.values()):
         return None
-    value = math.fsum(tops) / total
-    rests: dict[str, float] = defaultdict(float)
-    for prompt, top, bottom in zip(prompts, tops, under, strict=True):
-        rests[prompt] += top - value * bottom
+    value, rests = _rests(sums)
+    return Measure(value, _error(rests), len(tops))
+
+
+Sums = Mapping[str, Sequence[float]]
+"""Of each prompt, the sum of tops and that of bottoms over its texts."""
+
+
+def sum_up(prompts: Sequence[str], tops: Sequence[float], bottoms: Sequence[float]) -> dict[str, list[float]]:
+    """What `difference` needs of a quotient; a result may hold it.
+
+    >>> sum_up(["p1", "p2", "p1"], [1.0, 2.0, 3.0], [1.0, 1.0, 1.0])
+    {'p1': [4.0, 2.0], 'p2': [2.0, 1.0]}
+    """
+    sums: dict[str, list[float]] = {}
+    for prompt, top, bottom in zip(prompts, tops, bottoms, strict=True):
+        both = sums.setdefault(prompt, [0.0, 0.0])
+        both[0] += top
+        both[1] += bottom
+    return sums
+
+
+def difference(one: Sums, other: Sums) -> Measure | None:
+    """One quotient less another over the prompts that both have, None where there are none.
+
+    What makes a prompt hard is hard for both, so the error is that of the prompts' own differences: smaller than
+    that of two quotients which have nothing to do with each other.
+
+    >>> difference({"p1": [3.0, 1.0], "p2": [9.0, 1.0]}, {"p1": [1.0, 1.0], "p2": [7.0, 1.0]})
+    Measure(value=2.0, error=0.0, n=2)
+    """
+    shared = [prompt for prompt in one if prompt in other]
+    pair = [{prompt: sums[prompt] for prompt in shared} for sums in (one, other)]
+    if any(not math.fsum(bottom for _, bottom in sums.values()) for sums in pair):
+        return None
+    (value, rests), (less, others) = map(_rests, pair)
+    return Measure(value - less, _error([a - b for a, b in zip(rests, others, strict=True)]), len(shared))
+
+
+def _rests(sums: Sums) -> tuple[float, list[float]]:
+    """The quotient of all prompts together, and what each adds to it, to first order."""
+    total = math.fsum(bottom for _, bottom in sums.values())
+    value = math.fsum(top for top, _ in sums.values()) / total
+    return value, [(top - value * bottom) / total for top, bottom in sums.values()]
+
+
+def _error(rests: Sequence[float]) -> float | None:
     P = len(rests)
-    if P == 1:
-        return Measure(value, None, len(tops))
-    return Measure(value, math.sqrt(P / (P - 1) * math.fsum(rest**2 for rest in rests.values())) / total, len(tops))
+    return math.sqrt(P / (P - 1) * math.fsum(rest**2 for rest in rests)) if P > 1 else None
