@@ -63,6 +63,7 @@ def read_report(paths: Iterable[str | os.PathLike[str]]) -> Report:
         else:
             sections.append(section)
             short[section.name] = table
+            short |= {f"{section.name}:{i}": each for i, each in enumerate(section.tables, 1)}
     kinds = list(RENDERERS)
     sections.sort(key=lambda each: (kinds.index(each.kind) if each.kind in kinds else len(kinds), each.source))
     return Report(tuple(sections), short, tuple(complaints))

@@ -67,7 +67,10 @@ class Filled:
 
 
 def fill(text: str, tables: Mapping[str, Table], name: str) -> Filled:
-    """Put the tables where `<!-- table: NAME -->` and `<!-- end of table -->` stand on lines of their own."""
+    """Put the tables where `<!-- table: NAME -->` and `<!-- end of table -->` stand on lines of their own.
+
+    NAME:2 is the second table of a result, and NAME the one that says most.
+    """
     lines, kept, changed = text.split("\n"), list[str](), list[str]()
     at = 0
     while at < len(lines):
@@ -77,7 +80,7 @@ def fill(text: str, tables: Mapping[str, Table], name: str) -> Filled:
         if begin:
             where = f"{name}, line {at}"
             if begin[1] not in tables:
-                known = ", ".join(tables) or "none"
+                known = ", ".join(table for table in tables if ":" not in table) or "none"
                 raise DataError(f"{where}: no result is called {begin[1]}; there are {known}")
             end = _find_end(lines, at, where)
             made = write_table(tables[begin[1]]).split("\n")

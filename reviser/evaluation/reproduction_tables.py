@@ -91,12 +91,9 @@ def beside(setup: Setup) -> list[Row]:
     macs, seconds = _rows(setup, "flops"), _rows(setup, "seconds")
     rows = []
     for name in grouped(setup):
-        if name == "ar":
-            continue
         bound = bounds.get(name if name in setup.others else name.partition("-")[0])
         own, base, edits = texts.get(name), texts.get("ar"), _edits(setup, name)
         cells = {
-            "% inserted not at the end": edits and _scaled(edits["non_end_append_fraction"], 100),
             "bits/byte more, at most": _more(bound, bounds.get("ar"), "bits_per_byte"),
             "times its evalPPL": perplexity_ratio(own, base) if own and base else None,
             "gap and suffix, bits/byte more than an empty gap": _more(
@@ -109,7 +106,9 @@ def beside(setup: Setup) -> list[Row]:
             "times its seconds a byte": _ratio(seconds, name, "seconds_per_byte"),
         }
         if any(cell is not None for cell in cells.values()):
-            rows.append({"table": "Beside left to right, on the same prompts", "system": label(setup, name)} | cells)
+            share = edits and _scaled(edits["non_end_append_fraction"], 100)
+            row = {"table": "Beside left to right, on the same prompts", "system": label(setup, name)}
+            rows.append(row | {"% inserted not at the end": share} | cells)
     return rows
 
 
