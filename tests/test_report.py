@@ -358,7 +358,13 @@ def test_a_table_without_a_result_or_an_end_is_named() -> None:
 
 @pytest.mark.parametrize(
     "name, count",
-    [("README.md", 2), ("docs/report.md", 1), ("docs/trajectories.md", 1), ("docs/training.md", 1)],
+    [
+        ("README.md", 1),
+        ("docs/reproduce.md", 1),
+        ("docs/report.md", 1),
+        ("docs/trajectories.md", 1),
+        ("docs/training.md", 1),
+    ],
 )
 def test_tables_of_readme_and_docs_are_what_the_results_say(name: str, count: int) -> None:
     report = read_report([ROOT / "results"])
@@ -377,6 +383,19 @@ def test_numbers_in_readme_prose_are_those_of_the_results() -> None:
     assert f"training runs at {min(ratios):.2f} to {max(ratios):.2f} times a plain compiled GPT loop" in readme
     times = [f"{row['ours_over_transformers']:.0f}" for row in result("decode_h200")["batches"]]
     assert f"decoding at {times[0]}, {times[1]} and {times[2]} times `transformers`" in readme
+    beside = {row["system"]: row for row in result("small_systems")["rows"] if row["table"].startswith("Beside")}
+    ours, paper, rates = beside["our Reviser"], beside["the paper's Reviser"], [f"jump0.0{i}" for i in (1, 2, 5)]
+    bits, ppl, suffix = "bits/byte more, at most", "times its evalPPL", "suffix alone, more than after an empty gap"
+    less = {"value": -ours[bits]["value"], "error": ours[bits]["error"]}
+    assert f"ours has {show_any(less)} bits/byte less, {show_any(ours[ppl])} times the evalPPL" in readme
+    assert f"{show_any(ours['times its operations a byte'])} times the operations a byte" in readme
+    assert f"Reviser has {show_any(paper[bits])} bits/byte more" in readme
+    assert f"and {show_any(paper[ppl])} times the evalPPL." in readme
+    assert "{:.2f}, {:.2f} and {:.2f} times".format(*(beside[rate][ppl]["value"] for rate in rates)) in readme
+    better = {"value": -ours[suffix]["value"], "error": ours[suffix]["error"]}
+    assert f"the suffix cheaper by {show_any(better)} bits/byte" in readme
+    bounds = {(row["system"], row["K"]): row for row in result("small_bounds_heldout")["rows"]}
+    assert f"held-out text of the corpus {show_any(bounds['ours', 256]['more_than_first'])} bits/byte more" in readme
     rows = {row["name"]: row for row in result("orders_h200")["rows"]}
     training = (ROOT / "docs" / "training.md").read_text("utf-8")
     assert f"behind left-to-right ({rows['left-to-right, Muon']['bound_perplexity']:.1f} with Muon)" in training
