@@ -217,6 +217,8 @@ def test_rows_have_seeds_references_and_empty_texts() -> None:
     assert ours["perplexity_over_seeds"]["mean"] == pytest.approx(sum(over) / 2)
     assert ours["perplexity_over_seeds"]["deviation"] == pytest.approx((over[1] - over[0]) / math.sqrt(2))
     assert (ours["texts"], ours["prompts"], ours["seeds"], ours["tokens"]) == (2, 1, [0, 1], 6)
+    assert ours["by_prompt"] == {"nats_per_token": {"p1": [9.0, 6.0]}}
+    assert mute["by_prompt"] == {"nats_per_token": {}}
     assert (mute["empty"], mute["perplexity"], mute["bits_per_byte_over_seeds"]) == (1, None, None)
     assert mute["words"]["value"] == 0.0
     assert [each.system for each in lay_out(texts)] == ["(reference)", "ours", "ours", "mute"]

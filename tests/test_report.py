@@ -18,14 +18,13 @@ from hypothesis import strategies as st
 from reviser.actions import Alphabet
 from reviser.canvas import Rules
 from reviser.cli import main
-from reviser.errors import DataError
 from reviser.evaluation import evalppl, scores
 from reviser.evaluation.arena import Judgment
 from reviser.evaluation.flops_paper import rows as flops_rows
 from reviser.evaluation.records import Generation, Measure, make_result
-from reviser.evaluation.report import RENDERERS, read_report, render
+from reviser.evaluation.report import RENDERERS, render
 from reviser.evaluation.report_html import write_html
-from reviser.evaluation.report_markdown import END, fill, write_markdown, write_table
+from reviser.evaluation.report_markdown import END, write_markdown, write_table
 from reviser.evaluation.report_markup import UNPRINTABLE
 from reviser.evaluation.report_tables import Bars, Scatter, Section, Table, bar, show, show_any, tabulate
 from reviser.evaluation.texts import lay_out
@@ -329,78 +328,6 @@ def test_markdown_has_every_section_with_its_command_as_code() -> None:
     text = write_markdown(sections)
     assert re.findall("^## (.*)$", text, re.M) == [f"{kind}.json" for kind in documents()]
     assert text.count("\n- command: `reviser") == len(sections)
-
-
-# README.
-
-SPEED = Table("t", ("threads", "runs"), (("1", "2"),))
-
-
-@given(st.lists(st.sampled_from(["some text", "", "| a |", "<!-- a note -->"]), max_size=5))
-def test_filling_touches_nothing_but_tables_and_filling_twice_is_filling_once(lines: list[str]) -> None:
-    text = "\n".join([*lines, "<!-- table: speed -->", "| old |", END, *lines])
-    filled = fill(text, {"speed": SPEED}, "x.md")
-    body = ["| threads | runs |", "|---|---|", "| 1 | 2 |"]
-    assert filled.text == "\n".join([*lines, "<!-- table: speed -->", *body, END, *lines])
-    assert filled.changed == ("speed",)
-    again = fill(filled.text, {"speed": SPEED}, "x.md")
-    assert (again.text, again.changed) == (filled.text, ())
-
-
-def test_a_table_without_a_result_or_an_end_is_named() -> None:
-    text = "# Title\n<!-- table: speed -->\n"
-    with pytest.raises(DataError, match=r"^x.md, line 2: no result is called speed; there are other$"):
-        fill(text, {"other": SPEED}, "x.md")
-    for rest in ("", f"<!-- table: speed -->\n{END}"):
-        with pytest.raises(DataError, match=f"^x.md, line 2: the table has no end; put {END} behind its last row$"):
-            fill(text + rest, {"speed": SPEED}, "x.md")
-
-
-@pytest.mark.parametrize(
-    "name, count",
-    [
-        ("README.md", 1),
-        ("docs/reproduce.md", 1),
-        ("docs/report.md", 1),
-        ("docs/trajectories.md", 1),
-        ("docs/training.md", 1),
-    ],
-)
-def test_tables_of_readme_and_docs_are_what_the_results_say(name: str, count: int) -> None:
-    report = read_report([ROOT / "results"])
-    assert report.complaints == ()
-    text = (ROOT / name).read_text("utf-8")
-    assert text.count(f"\n{END}\n") == count
-    assert fill(text, report.short, name).changed == (), f"run: reviser report --readme {name}"
-
-
-def test_numbers_in_readme_prose_are_those_of_the_results() -> None:
-    def result(name: str) -> Any:
-        return json.loads((ROOT / "results" / f"{name}.json").read_text("utf-8"))
-
-    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
-    ratios = [row["ratio"] for row in result("train_speed_h200")["rows"]]
-    assert f"training runs at {min(ratios):.2f} to {max(ratios):.2f} times a plain compiled GPT loop" in readme
-    times = [f"{row['ours_over_transformers']:.0f}" for row in result("decode_h200")["batches"]]
-    assert f"decoding at {times[0]}, {times[1]} and {times[2]} times `transformers`" in readme
-    beside = {row["system"]: row for row in result("small_systems")["rows"] if row["table"].startswith("Beside")}
-    ours, paper, rates = beside["our Reviser"], beside["the paper's Reviser"], [f"jump0.0{i}" for i in (1, 2, 5)]
-    bits, ppl, suffix = "bits/byte more, at most", "times its evalPPL", "suffix alone, more than after an empty gap"
-    less = {"value": -ours[bits]["value"], "error": ours[bits]["error"]}
-    assert f"ours has {show_any(less)} bits/byte less, {show_any(ours[ppl])} times the evalPPL" in readme
-    assert f"{show_any(ours['times its operations a byte'])} times the operations a byte" in readme
-    assert f"Reviser has {show_any(paper[bits])} bits/byte more" in readme
-    assert f"and {show_any(paper[ppl])} times the evalPPL." in readme
-    assert "{:.2f}, {:.2f} and {:.2f} times".format(*(beside[rate][ppl]["value"] for rate in rates)) in readme
-    better = {"value": -ours[suffix]["value"], "error": ours[suffix]["error"]}
-    assert f"the suffix cheaper by {show_any(better)} bits/byte" in readme
-    bounds = {(row["system"], row["K"]): row for row in result("small_bounds_heldout")["rows"]}
-    assert f"held-out text of the corpus {show_any(bounds['ours', 256]['more_than_first'])} bits/byte more" in readme
-    rows = {row["name"]: row for row in result("orders_h200")["rows"]}
-    training = (ROOT / "docs" / "training.md").read_text("utf-8")
-    assert f"behind left-to-right ({rows['left-to-right, Muon']['bound_perplexity']:.1f} with Muon)" in training
-    jumping = [row["bound_perplexity"] for row in rows.values() if row["order"] != "left-to-right"]
-    assert min(jumping) > rows["left-to-right"]["bound_perplexity"]
 
 
 # The command.

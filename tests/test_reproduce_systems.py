@@ -114,7 +114,6 @@ def test_systems_are_compared_prompt_by_prompt(setup: Setup) -> None:
         "likelihood": {"order": "x", "K": 2, "nats_per_token": 2.0, "error": 0.1, "bits_per_byte": 1.5,
                        "is_exact": False, "n": 2},
         "evalppl": {"perplexity": None, "bits_per_byte": None},
-        "gaps": {},
     }  # fmt: skip
     setup.result("").parent.mkdir(parents=True)
     write("likelihood", "bits_per_byte", {"ar": (1.0, 3.0), "ours": (1.5, 3.5), "mdlm": (2.0, 3.0)})
@@ -123,15 +122,23 @@ def test_systems_are_compared_prompt_by_prompt(setup: Setup) -> None:
     less = {key: sums(0.5, 1.5) for key in both}
     rows = [{"system": "ours", "by_prompt": less}, {"system": NOTHING, "by_prompt": both}, {"system": "paper"}]
     setup.result("gaps").write_text(json.dumps({"kind": "gaps", "rows": rows}))
-    found = {row["system"]: row for row in gather(setup) if row["table"].startswith("Beside")}
-    assert found["our Reviser"]["bits/byte more, at most"] == {"value": 0.5, "error": 0.0, "n": 2}
-    assert found["our Reviser"]["times its evalPPL"]["value"] == pytest.approx(math.e)
+    found = {row["system"]: row for row in gather(setup) if row["table"].startswith("Differences")}
+    assert found["our Reviser"]["bits/byte more than left to right, at most"] == {"value": 0.5, "error": 0.0, "n": 2}
+    assert found["our Reviser"]["times left to right's evalPPL"]["value"] == pytest.approx(math.e)
     assert found["our Reviser"]["gap and suffix, bits/byte more than an empty gap"]["value"] == -0.5
     assert found["our Reviser"]["suffix alone, more than after an empty gap"]["error"] == 0.0
-    assert found["MDLM, 512 steps"]["bits/byte more, at most"] == {"value": 0.5, "error": 0.5, "n": 2}
-    assert found["MDLM, 512 steps"]["times its evalPPL"]["value"] == 1.0
-    assert found["MDLM, 128 steps"]["times its evalPPL"] is None
-    assert found["left to right"]["bits/byte more, at most"] == {"value": 0.0, "error": 0.0, "n": 2}
+    assert found["MDLM, 512 steps"]["bits/byte more than left to right, at most"] == {
+        "value": 0.5,
+        "error": 0.5,
+        "n": 2,
+    }
+    assert found["MDLM, 512 steps"]["times left to right's evalPPL"]["value"] == 1.0
+    assert found["MDLM, 128 steps"]["times left to right's evalPPL"] is None
+    assert found["left to right"]["bits/byte more than left to right, at most"] == {
+        "value": 0.0,
+        "error": 0.0,
+        "n": 2,
+    }
     assert "the paper's Reviser" not in found, "an older result of gaps says nothing about its prompts"
 
 

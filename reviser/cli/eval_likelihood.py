@@ -166,7 +166,7 @@ def _measure(
 def _table(rows: list[dict[str, Any]]) -> str:
     width = max(len(row["order"]) for row in rows) + 2
     names = f"{'nats/token':>12}{'error':>9}{'perplexity':>12}{'bits/byte':>11}"
-    more = f"{'more than ' + rows[0]['system']:>19}" if len(rows) > 1 else ""
+    more = f"  {'more than ' + rows[0]['system']:>17}" if len(rows) > 1 else ""
     lines = [f"{'system':<16}{'order':<{width}}{'K':>5}{names}{more}{'n':>6}"]
     for row in rows:
         error = "-" if row["error"] is None else f"{row['error']:.4f}"

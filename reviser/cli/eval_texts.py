@@ -212,12 +212,15 @@ def _tell_evalppl(rows: list[dict[str, Any]]) -> str:
 
 def _tell_gaps(rows: list[dict[str, Any]]) -> str:
     width = max(len("system"), *(len(row["system"]) for row in rows)) + 2
-    lines = [f"{'bits per byte of':<{width}}{'':>6}{'gap':>18}{'suffix':>18}{'whole':>18}{'length':>9}"]
-    lines.append(f"{'system':<{width}}{'texts':>6}{'':>54}{'of ref.':>9}")
+    lines = [
+        f"{'bits per byte of':<{width}}{'':>6}{'gap':>18}{'suffix':>18}{'whole':>18}{'length':>9}{'of each text':>21}"
+    ]
+    lines.append(f"{'system':<{width}}{'texts':>6}{'':>54}{'of ref.':>9}{'10, 50 and 90%':>21}")
     for row in rows:
         cells = (f"{_told(row[f'{view}_bits_per_byte'], 3):>18}" for view in ("gap", "suffix", "whole"))
         longer = _plain(row["length_over_reference"], ".2f")
-        lines.append(f"{row['system']:<{width}}{row['texts']:>6}{''.join(cells)}{longer:>9}")
+        each = ", ".join(f"{part:.2f}" for part in (row["length_quantiles"] or {}).values()) or "-"
+        lines.append(f"{row['system']:<{width}}{row['texts']:>6}{''.join(cells)}{longer:>9}{each:>21}")
     return "\n".join(lines)
 
 

@@ -33,7 +33,9 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument("--markdown", metavar="FILE", help="write all tables there as Markdown")
     parser.add_argument("--html", metavar="FILE", help="write all tables and plots there as one page")
     parser.add_argument(
-        "--readme", metavar="FILE", help="make its tables anew: <!-- table: NAME -->, NAME of a result"
+        "--readme",
+        metavar="FILE",
+        help="make its tables anew: <!-- table: NAME -->, NAME of a result (NAME:2: its second table)",
     )
     parser.add_argument("--check", action="store_true", help="write nothing to the README; exit with 1 if it differs")
     parser.set_defaults(run=run_report)

@@ -70,6 +70,8 @@ def perplexity_ratio(own: Row, other: Row | None) -> dict[str, Any] | None:
             return None
         value = math.exp(found.value)
         return {"value": value, "error": None if found.error is None else value * found.error, "n": found.n}
+    if other is not None and other["perplexity"] is None:
+        return None
     return ratio(own.get("perplexity"), other and other["perplexity"])
 
 

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
+
 from reviser.errors import ConfigError, DataError
 from reviser.evaluation.evalppl import Advance, Score, bit_parts, bits_per_byte, score
 from reviser.evaluation.evaluator import Evaluator
@@ -22,6 +24,7 @@ from reviser.evaluation.texts import by_system, prompts_of, quotient, sum_up
 
 NOTHING = "(nothing)"
 VIEWS = ("whole", "suffix", "gap")
+QUANTILES = (("10%", 0.1), ("50%", 0.5), ("90%", 0.9))
 
 
 def lay_out_gaps(generations: Sequence[Generation]) -> dict[str, list[Generation]]:
@@ -65,4 +68,19 @@ def _row(name: str, own: Sequence[Generation], scores: dict[str, list[Score]]) -
         row["by_prompt"][f"{key}_bits_per_byte"] = sum_up(*bit_parts(pairs))
     ids = [each.prompt_id for each in own]
     longer = quotient(ids, [float(len(each.text)) for each in own], [float(len(each.reference)) for each in own])
-    return row | {"length_over_reference": asdict(longer) if longer else None}
+    row["length_over_reference"] = asdict(longer) if longer else None
+    return row | {"length_quantiles": length_quantiles(own)}
+
+
+def length_quantiles(own: Sequence[Generation]) -> dict[str, float] | None:
+    """How long gaps are beside the originals': all together they may be right, and hardly one of them.
+
+    >>> texts = [Generation("a", str(i), 0, "", "x" * i, "", "xxxx", True, 1, 1) for i in (0, 2, 4, 6, 8)]
+    >>> length_quantiles(texts)
+    {'10%': 0.2, '50%': 1.0, '90%': 1.8}
+    """
+    ratios = [len(each.text) / len(each.reference) for each in own if each.reference]
+    if not ratios:
+        return None
+    found = np.quantile(ratios, [part for _, part in QUANTILES])
+    return {name: round(float(value), 6) for (name, _), value in zip(QUANTILES, found, strict=True)}

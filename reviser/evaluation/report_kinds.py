@@ -175,6 +175,7 @@ def gaps(document: Document) -> list[Table]:
         "gap, bits/byte": get("gap_bits_per_byte"),
         "both, bits/byte": get("whole_bits_per_byte"),
         "length over the reference": get("length_over_reference"),
+        "of each: 10, 50 and 90%": get("length_quantiles", lambda parts: ", ".join(map(show, parts.values()))),
         "texts": get("texts"),
         "empty": get("empty"),
     }

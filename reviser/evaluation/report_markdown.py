@@ -80,8 +80,7 @@ def fill(text: str, tables: Mapping[str, Table], name: str) -> Filled:
         if begin:
             where = f"{name}, line {at}"
             if begin[1] not in tables:
-                known = ", ".join(table for table in tables if ":" not in table) or "none"
-                raise DataError(f"{where}: no result is called {begin[1]}; there are {known}")
+                raise DataError(f"{where}: {_unknown(begin[1], tables)}")
             end = _find_end(lines, at, where)
             made = write_table(tables[begin[1]]).split("\n")
             if made != lines[at:end]:
@@ -89,6 +88,15 @@ def fill(text: str, tables: Mapping[str, Table], name: str) -> Filled:
             kept += made
             at = end
     return Filled("\n".join(kept), tuple(changed))
+
+
+def _unknown(wanted: str, tables: Mapping[str, Table]) -> str:
+    result, _, number = wanted.partition(":")
+    if number and result in tables:
+        count = sum(name.startswith(f"{result}:") for name in tables)
+        return f"result {result} has no table {number}; it has {count}"
+    known = ", ".join(name for name in tables if ":" not in name) or "none"
+    return f"no result is called {wanted}; there are {known}"
 
 
 def _find_end(lines: list[str], at: int, where: str) -> int:

@@ -82,33 +82,24 @@ def summary(setup: Setup) -> list[Row]:
 def beside(setup: Setup) -> list[Row]:
     """How each differs from the left-to-right model, and its gaps from empty ones.
 
-    Bits, evalPPL and gaps have the errors of the prompts' own differences; results without those are left out.
+    All have the errors of the prompts' own differences; results that do not say what each prompt gave are left out.
     """
     texts, filled, bounds = (
         {name: row for name, row in _rows(setup, kind).items() if "by_prompt" in row}
         for kind in ("evalppl", "gaps", "likelihood")
     )
-    macs, seconds = _rows(setup, "flops"), _rows(setup, "seconds")
     rows = []
     for name in grouped(setup):
         bound = bounds.get(name if name in setup.others else name.partition("-")[0])
-        own, base, edits = texts.get(name), texts.get("ar"), _edits(setup, name)
+        own, base, gap, empty = texts.get(name), texts.get("ar"), filled.get(name), filled.get(NOTHING)
         cells = {
-            "bits/byte more, at most": _more(bound, bounds.get("ar"), "bits_per_byte"),
-            "times its evalPPL": perplexity_ratio(own, base) if own and base else None,
-            "gap and suffix, bits/byte more than an empty gap": _more(
-                filled.get(name), filled.get(NOTHING), "whole_bits_per_byte"
-            ),
-            "suffix alone, more than after an empty gap": _more(
-                filled.get(name), filled.get(NOTHING), "suffix_bits_per_byte"
-            ),
-            "times its operations a byte": _ratio(macs, name, "gmacs_per_byte"),
-            "times its seconds a byte": _ratio(seconds, name, "seconds_per_byte"),
+            "bits/byte more than left to right, at most": _more(bound, bounds.get("ar"), "bits_per_byte"),
+            "times left to right's evalPPL": perplexity_ratio(own, base) if own and base else None,
+            "gap and suffix, bits/byte more than an empty gap": _more(gap, empty, "whole_bits_per_byte"),
+            "suffix alone, more than after an empty gap": _more(gap, empty, "suffix_bits_per_byte"),
         }
         if any(cell is not None for cell in cells.values()):
-            share = edits and _scaled(edits["non_end_append_fraction"], 100)
-            row = {"table": "Beside left to right, on the same prompts", "system": label(setup, name)}
-            rows.append(row | {"% inserted not at the end": share} | cells)
+            rows.append({"table": "Differences on the same prompts", "system": label(setup, name)} | cells)
     return rows
 
 

@@ -142,8 +142,8 @@ def sum_up(prompts: Sequence[str], tops: Sequence[float], bottoms: Sequence[floa
 def difference(one: Sums, other: Sums) -> Measure | None:
     """One quotient less another over the prompts that both have, None where there are none.
 
-    What makes a prompt hard is hard for both, so the error is that of the prompts' own differences: smaller than
-    that of two quotients which have nothing to do with each other.
+    What makes a prompt hard is hard for both, so the error is that of the prompts' own differences: mostly smaller
+    than that of two quotients which have nothing to do with each other. `n` counts prompts, and `quotient`'s texts.
 
     >>> difference({"p1": [3.0, 1.0], "p2": [9.0, 1.0]}, {"p1": [1.0, 1.0], "p2": [7.0, 1.0]})
     Measure(value=2.0, error=0.0, n=2)
