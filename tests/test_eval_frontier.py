@@ -70,6 +70,15 @@ def test_bounds_stand_beside_where_they_were_measured() -> None:
     assert (second["bound"]["error"], second["bound_ratio"]["value"]) == (pytest.approx(1.4), 1.4)
 
 
+def test_evalppl_of_other_texts_is_refused() -> None:
+    sizes = {"texts": 2, "bytes": 4}
+    assert frontier(TEXTS, "ar", [row | sizes for row in PERPLEXITIES])
+    with pytest.raises(
+        DataError, match=r"evalPPL of system ar is that of other texts \(5 bytes; the generations have 4"
+    ):
+        frontier(TEXTS, "ar", [row | {"texts": 2, "bytes": 5} for row in PERPLEXITIES])
+
+
 def test_a_system_that_does_not_edit_is_left_out() -> None:
     texts = [*TEXTS, *(replace(each, system="mdlm", record=None) for each in TEXTS[:2])]
     assert [row["system"] for row in frontier(texts, "ar", PERPLEXITIES)] == ["ar", "ours"]

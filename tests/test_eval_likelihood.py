@@ -434,6 +434,7 @@ def test_the_order_comes_from_the_folder_or_its_run_or_must_be_given(run: Path, 
     ("words", "text"),
     [
         (["--system", "ours"], "--system ours is no NAME=MODEL; write ours=runs/mine/model"),
+        (["--system", "ours=x"], "--system names ours twice; give one of the two another name"),
         (
             ["--order", "runs", "--order", "runs"],
             "2 orders for 1 systems; give --order once, or once for each system",

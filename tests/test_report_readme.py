@@ -39,6 +39,14 @@ def test_a_table_without_a_result_or_an_end_is_named() -> None:
             fill(text + rest, {"speed": SPEED}, "x.md")
 
 
+def test_a_reproductions_folder_stands_for_its_results(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "config.json").write_text("{}", "utf-8")
+    (tmp_path / "results" / "one.json").write_text(json.dumps(documents()["evalppl"]), "utf-8")
+    report = read_report([tmp_path])
+    assert ([section.name for section in report.sections], report.complaints) == (["one"], ())
+
+
 def test_a_tables_number_is_one_that_its_result_has(tmp_path: Path) -> None:
     (tmp_path / "gone.json").write_text(json.dumps(documents()["evalppl"]), "utf-8")
     tables = read_report([tmp_path]).short

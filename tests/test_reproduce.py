@@ -210,7 +210,7 @@ def test_what_a_user_may_get_wrong_is_one_line(tmp_path: Path, capsys: pytest.Ca
     assert "systems are ar, paper" in one_line(capsys, "--scale", "debug", *out, "--models", "gpt=x")
     assert "write ar=FOLDER" in one_line(capsys, "--scale", "debug", *out, "--models", "ar")
     for name in ("ar=hf:x", "mdlm-9=hf:x", "a/b=hf:x"):
-        assert "none of the systems ar, paper" in one_line(capsys, "--scale", "debug", *out, "--system", name)
+        assert "not be one of the systems ar, paper" in one_line(capsys, "--scale", "debug", *out, "--system", name)
     assert "/no/such" in one_line(capsys, "--scale", "debug", *out, "--system", "x=/no/such")
     assert "must be likelihood or critic:MODEL" in one_line(capsys, "--scale", "debug", *out, "--judge", "me")
     assert "--n 0 must be at least 1" in one_line(capsys, "--scale", "debug", *out, "--n", 0)

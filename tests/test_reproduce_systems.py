@@ -11,11 +11,12 @@ import pytest
 from test_reproduce import BYTES, one_line, save_model, write_texts
 
 from reviser.cli import main
-from reviser.cli.reproduce import _describe, _num_written
+from reviser.cli.reproduce import _describe, _made_by, _num_written, run_steps
+from reviser.errors import MissingPackageError
 from reviser.evaluation.flops import diffusion_flops
 from reviser.evaluation.gaps import NOTHING
 from reviser.evaluation.records import Generation
-from reviser.evaluation.reproduction import SCALES, SYSTEMS, Setup, pick, plan, writers
+from reviser.evaluation.reproduction import SCALES, SYSTEMS, Setup, Step, pick, plan, writers
 from reviser.evaluation.reproduction_measures import _gmacs, flops_rows
 from reviser.evaluation.reproduction_tables import gather
 from reviser.model.checkpoint import save_pretrained
@@ -160,3 +161,42 @@ def test_a_report_says_what_really_made_its_models_and_how_many_prompts_there_ar
     assert _num_written(asked) == 16
     write_texts(asked, {"ar": [(4, 6)] * 3})
     assert _num_written(asked) == 3
+
+
+def test_what_cannot_work_is_said_before_anything_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    assert one_line(capsys, "--scale", "debug", "--out", tmp_path / "file") == (
+        f"--out {tmp_path / 'file'}: cannot be made (File exists); give another folder"
+    )
+    found = one_line(capsys, "--scale", "debug", "--out", tmp_path / "o", "--device", "tpu")
+    assert found == "no device 'tpu' to train on; write cpu, cuda or cuda:1"
+    assert not (tmp_path / "o").exists()
+    found = one_line(capsys, "--scale", "debug", "--out", tmp_path / "o", "--only", "report")
+    assert found == f"nothing is measured yet in {tmp_path / 'o'}; run the steps before the report first"
+    assert not list((tmp_path / "o").rglob("*.json"))
+
+    def lack(*names: str) -> None:
+        raise MissingPackageError(names[0], "scoring", f"pip install {names[0]}")
+
+    monkeypatch.setattr("reviser.evaluation.evaluators.require", lack)
+    small = Setup(SCALES["small"], tmp_path / "s", device="cpu")
+    steps = [Step("train:ar", ("train",), (), tmp_path / "x"), Step("evalppl", ("eval",), (), tmp_path / "y")]
+    told: dict[str, str] = {}
+    assert run_steps(small, steps, False, told) == 2
+    assert told == {"train:ar": "failed"}
+    assert "run: pip install transformers" in capsys.readouterr().err
+    run_steps(small, steps[:1], False, told)
+    assert "transformers" not in capsys.readouterr().err, "nothing is scored"
+
+
+def test_a_report_names_who_made_its_numbers_not_who_was_asked_for_now(setup: Setup) -> None:
+    assert _made_by(setup) == {"evaluator": "smollm2", "judge": "likelihood"}
+    setup.result("").parent.mkdir(parents=True)
+    setup.result("evalppl").write_text(json.dumps({"kind": "evalppl", "rows": [], "evaluator": {"name": "tiny"}}))
+    setup.result("arena").write_text(json.dumps({"kind": "arena", "rows": [], "config": {"judge": "critic x"}}))
+    assert _made_by(setup) == {"evaluator": "tiny", "judge": "critic x"}
+    steps = {step.name: step for step in plan(setup)}
+    assert _describe(setup, steps["mauve"])["why not"].startswith("MAUVE needs at least 100 prompts")
+    assert _describe(setup, steps["evalppl"])["why not"] is None

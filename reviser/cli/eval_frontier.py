@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,11 @@ def run_frontier(args: argparse.Namespace) -> int:
 
     files = [args.evalppl, *([args.likelihood] if args.likelihood else [])]
     read = [_rows(read_result(Path(file)), file, kind) for file, kind in zip(files, KINDS, strict=False)]
-    rows = frontier(read_texts(args.generations, args.n), args.against, *read)
+    generations = read_texts(args.generations, args.n)
+    rows = frontier(generations, args.against, *read)
+    edited = {row["system"] for row in rows}
+    if others := sorted({each.system for each in generations} - edited):
+        print(f"left out, for they do not edit: {', '.join(others)}", file=sys.stderr)
     config = {"against": args.against, "generations": hash_files(args.generations), "results": hash_files(files)}
     return hand_over(args, make_result("frontier", rows, config | {"n": args.n}), lambda: _table(rows))
 

@@ -112,6 +112,8 @@ def _systems(args: argparse.Namespace) -> list[tuple[str, str, Order | None]]:
         model = model.partition(",steps=")[0]
         if not (name and model):
             raise ConfigError(f"--system {spec} is no NAME=MODEL; write ours=runs/mine/model")
+        if any(name == other for other, _, _ in systems):
+            raise ConfigError(f"--system names {name} twice; give one of the two another name")
         is_denoiser = family_of(model) in FAMILIES
         systems.append((name, model, None if is_denoiser else parse_order(order or trained_order(model))))
     return systems

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Callable, Sequence
 
-    from reviser.actions import Alphabet
     from reviser.evaluation.reproduction import Setup, Step
 
 DOCUMENTS_A_PROMPT = 20
@@ -76,13 +75,19 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def run_reproduce(args: argparse.Namespace) -> int:
+    from reviser.cli.reproduce_plan import show_plan
     from reviser.evaluation.reproduction import pick, plan
+    from reviser.training.distributed import join_team
 
     setup = read_setup(args)
     steps = pick(plan(setup), args.only)
     if args.plan:
-        return _show_plan(args, setup, steps)
-    Path(setup.out).mkdir(parents=True, exist_ok=True)
+        return show_plan(args, setup, steps)
+    join_team(setup.device)
+    try:
+        setup.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {setup.out}: cannot be made ({error.strerror}); give another folder") from None
     told: dict[str, str] = {}
     # What the commands print is on the way; the report and the list of steps are what came of it.
     with redirect_stdout(sys.stderr):
@@ -143,8 +148,8 @@ def _check_other(name: str, model: str) -> None:
 
     if name.partition("-")[0] in SYSTEMS or not re.fullmatch(r"\w[\w.-]*", name):
         raise ConfigError(
-            f"--system {name}={model}: a name has letters, digits, '.', '_' and '-', and none of the systems "
-            f"{', '.join(SYSTEMS)} before a '-'; give another"
+            f"--system {name}={model}: no name for it; a name has letters, digits, '.', '_' and '-', and must "
+            f"not be one of the systems {', '.join(SYSTEMS)}, alone or before a '-'; give another"
         )
     if not is_folder(model):
         return
@@ -167,6 +172,7 @@ def run_steps(
     """Do what is not done, up to the first failure; `told` says what became of each step."""
     for step in steps:
         try:
+            _check_ahead(setup, step, steps)
             code = run_step(setup, step, is_resuming, told)
         except ReviserError as error:
             print(f"error: {error}", file=sys.stderr)
@@ -178,6 +184,23 @@ def run_steps(
             print(f"step {step.name} {told[step.name]}; {_go_on(setup, code, only)}", file=sys.stderr)
             return code
     return 0
+
+
+def _check_ahead(setup: Setup, step: Step, steps: Sequence[Step]) -> None:
+    """Nothing is trained for hours to find then that what scores the texts is not installed."""
+    from reviser.evaluation.reproduction import NEEDS_EVALUATOR
+
+    is_long = step.kind == "train" and setup.scale.name != "debug" and not is_there(setup, step)
+    if is_long and any(each.kind in NEEDS_EVALUATOR for each in steps):
+        _require_evaluator(setup)
+
+
+def _require_evaluator(setup: Setup) -> None:
+    from reviser.evaluation.evaluators import PACKAGES, require
+
+    require("transformers")
+    if setup.evaluator in PACKAGES:
+        PACKAGES[setup.evaluator].find()
 
 
 def _go_on(setup: Setup, code: int, only: str | None) -> str:
@@ -287,7 +310,7 @@ def resumed(setup: Setup, step: Step, is_resuming: bool) -> tuple[str, ...]:
 
 def _lacking(setup: Setup, step: Step) -> str:
     """Why a step is left out: too few prompts or, in scale debug, which must run anywhere, no evaluator."""
-    from reviser.evaluation.evaluators import PACKAGES, require
+    from reviser.evaluation.evaluators import require
     from reviser.evaluation.mauve import MIN_TEXTS
     from reviser.evaluation.reproduction import NEEDS_EVALUATOR
 
@@ -297,9 +320,9 @@ def _lacking(setup: Setup, step: Step) -> str:
     if setup.scale.name != "debug" or step.kind not in NEEDS_EVALUATOR:
         return ""
     try:
-        require(*(("mauve",) if step.name == "mauve" else ()), "transformers")
-        if setup.evaluator in PACKAGES:
-            PACKAGES[setup.evaluator].find()
+        if step.name == "mauve":
+            require("mauve")
+        _require_evaluator(setup)
     except MissingPackageError as error:
         return str(error)
     return ""
@@ -367,7 +390,7 @@ def _make_seconds(setup: Setup) -> None:
     from reviser.evaluation.records import make_result, write_result
     from reviser.evaluation.reproduction_measures import seconds_rows
 
-    rows = seconds_rows(setup, lambda name: print(f"  {name}", file=sys.stderr))
+    rows = seconds_rows(setup, lambda name: print(f"  timing {name}", file=sys.stderr))
     config = {"texts": setup.scale.num_timed, "at_once": 1, "seed": setup.scale.seeds[0]}
     write_result(make_result("continuation_seconds", rows, config), setup.result("seconds"))
 
@@ -382,15 +405,25 @@ def _make_report(setup: Setup) -> None:
     scale, out = setup.scale, setup.result("reproduction")
     commands = [_describe(setup, step) for step in plan(setup)]
     config = {
-        "scale": scale.name, "prompts": setup.num_prompts, "seeds": list(scale.seeds), "temperature": 0.9,
-        "top_k": 50, "evaluator": setup.evaluator, "judge": setup.judge,
+        "scale": scale.name, "prompts": _num_written(setup), "seeds": list(scale.seeds), "temperature": 0.9,
+        "top_k": 50, **_made_by(setup),
     }  # fmt: skip
-    write_result(make_result("reproduction", gather(setup), config, commands=commands), out)
+    if not (rows := gather(setup)):
+        raise DataError(f"nothing is measured yet in {setup.out}; run the steps before the report first")
+    write_result(make_result("reproduction", rows, config, commands=commands), out)
     measured = [step.out for step in plan(setup) if step.out.parent == out.parent and step.out.is_file()]
     for name, files in (("report", [out]), ("measurements", measured)):
         page, text = (str(setup.out / f"{name}.{ending}") for ending in ("html", "md"))
         if files and main(["report", *map(str, files), "--html", page, "--markdown", text]):
             raise DataError(f"some of the results in {out.parent} cannot be reported")
+
+
+def _made_by(setup: Setup) -> dict[str, str]:
+    """Who scored and who judged what is there, whatever was asked for now; who would, where nothing is."""
+    texts, arena = (json.loads(file.read_text("utf-8")) if file.is_file() else {} for file in
+                    map(setup.result, ("evalppl", "arena")))  # fmt: skip
+    evaluator = texts.get("evaluator", {}).get("name", setup.evaluator)
+    return {"evaluator": evaluator, "judge": arena.get("config", {}).get("judge", setup.judge)}
 
 
 def _describe(setup: Setup, step: Step) -> dict[str, Any]:
@@ -404,9 +437,11 @@ def _describe(setup: Setup, step: Step) -> dict[str, Any]:
     if step.kind == "train" and step.system in setup.models:
         trained = read_config(find(setup.model(step.system)), FORMATS).trained
         command = f"{setup.model(step.system)}: " + (f"reviser train {trained.recipe}" if trained else "not said")
+    is_found = step.out.is_file() or step.name == "report"
     return {
         "step": step.name,
-        "is there": step.out.is_file() or step.name == "report",
+        "is there": is_found,
+        "why not": None if is_found else _lacking(setup, step) or None,
         "on": found.get("hardware", ""),
         "command": command,
     }
@@ -420,54 +455,3 @@ OWN: dict[str, Callable[[Setup], None]] = {
     "report": _make_report,
 }
 """Steps without a command of their own."""
-
-
-def _show_plan(args: argparse.Namespace, setup: Setup, steps: Sequence[Step]) -> int:
-    from reviser.evaluation.records import spell
-    from reviser.evaluation.reproduction_costs import cost_of
-
-    peak, alphabet, rows = _peak(args.gpu), _alphabet(setup), list[dict[str, Any]]()
-    for step in steps:
-        cost = cost_of(setup, step, alphabet)
-        rows.append(
-            {"step": step.name, "is_there": is_there(setup, step), "flops": cost.flops, "hours": cost.hours(peak),
-             "disk_bytes": cost.disk, "command": spell(step.words)}
-        )  # fmt: skip
-    if args.json:
-        print(json.dumps({"scale": setup.scale.name, "gpu": args.gpu, "peak_flops": peak, "steps": rows}))
-    else:
-        print("\n".join(_tell_plan(args.gpu, rows)))
-    return 0
-
-
-def _peak(gpu: str) -> float:
-    from reviser.training.progress import PEAK_FLOPS
-
-    known = {name.lower().replace(" ", ""): peak for name, peak in PEAK_FLOPS.items()}
-    if gpu.lower() not in known:
-        raise ConfigError(f"no GPU {gpu!r}; those whose peak is known are {', '.join(known)}")
-    return known[gpu.lower()]
-
-
-def _alphabet(setup: Setup) -> Alphabet:
-    """Of the data that is there, or of the tokenizer that it will be made with, GPT-2's installed or not."""
-    from reviser.actions import Alphabet
-    from reviser.tokenizer import load
-
-    if setup.data_folder.is_dir():
-        return load(setup.data_folder).alphabet
-    return Alphabet(50257, 50256) if setup.scale.tokenizer == "gpt2" else load(setup.scale.tokenizer).alphabet
-
-
-def _tell_plan(gpu: str, rows: list[dict[str, Any]]) -> list[str]:
-    left = [row for row in rows if not row["is_there"]]
-    total = {key: sum(row[key] or 0 for row in left) for key in ("flops", "hours", "disk_bytes")}
-    lines = [f"{'step':<20}{'FLOPs':>10}{f'h ({gpu})':>12}{'disk, MB':>12}"]
-    for row in [*rows, {"step": "left to do", "is_there": False, **total}]:
-        cells = ["?" if row["flops"] is None else f"{row['flops']:.2e}"]
-        cells += ["?" if row["hours"] is None else f"{row['hours']:,.3f}", f"{row['disk_bytes'] / 1e6:,.1f}"]
-        note = "  there" if row["is_there"] else ""
-        lines.append(f"{row['step']:<20}{cells[0]:>10}{cells[1]:>12}{cells[2]:>12}{note}")
-        if "command" in row:
-            lines.append(f"    {row['command']}")
-    return lines

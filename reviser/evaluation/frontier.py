@@ -35,7 +35,19 @@ def frontier(
         if against not in names:
             raise DataError(f"there are no {what} of system {against}; there are {', '.join(names) or 'none'}")
     systems = [against, *(name for name in editing if name != against)]
+    for name in systems:
+        _check_texts(name, generations, texts.get(name, {}))
     return [_row(name, against, measure(generations, name), texts, bounds) for name in systems]
+
+
+def _check_texts(name: str, generations: Sequence[Generation], row: Row) -> None:
+    """Prompts of continuations and gaps are called the same, so the texts' own size tells them apart."""
+    own = [len(each.text.encode()) for each in generations if each.system == name]
+    if row.get("texts") == len(own) and row.get("bytes") != sum(own):
+        raise DataError(
+            f"the evalPPL of system {name} is that of other texts ({row.get('bytes')} bytes; the generations have "
+            f"{sum(own)}); score these with `reviser eval evalppl`"
+        )
 
 
 def _row(name: str, against: str, edits: Row, texts: Mapping[str, Row], bounds: Mapping[str, Row]) -> dict[str, Any]:

@@ -73,7 +73,9 @@ def _find(paths: Iterable[str | os.PathLike[str]], complaints: list[str]) -> lis
     """Files in the order given, each once; those of a folder by name."""
     found: dict[Path, Path] = {}
     for path in map(Path, paths):
-        inside = sorted(path.rglob("*.json")) if path.is_dir() else [path]
+        # A reproduction's folder holds its results beside models and data.
+        folder = path / "results" if (path / "results").is_dir() else path
+        inside = sorted(folder.rglob("*.json")) if path.is_dir() else [path]
         if not inside:
             complaints.append(f"{path}: the folder holds no .json file; write results there with --out")
         for each in inside:

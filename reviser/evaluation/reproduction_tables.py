@@ -71,8 +71,8 @@ def summary(setup: Setup) -> list[Row]:
             "suffix alone": filled.get("suffix_bits_per_byte"),
             "gap's length over the original's": filled.get("length_over_reference"),
             "% inserted not at the end": edits and _scaled(edits["non_end_append_fraction"], 100),
-            "1e9 multiply-accumulates": found["flops"].get(name, {}).get("gmacs"),
-            "seconds": found["seconds"].get(name, {}).get("seconds"),
+            "1e9 multiply-accumulates a text": found["flops"].get(name, {}).get("gmacs"),
+            "seconds a text": found["seconds"].get(name, {}).get("seconds"),
         }
         if any(cell is not None for cell in cells.values()):
             rows.append({"table": "In short", "system": label(setup, name)} | cells)
