@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 def gather(setup: Setup) -> list[Row]:
     """All tables that the folder's results give."""
-    makers = (summary, beside, systems, arena, evalppl, mauve, likelihood, gaps, trajectories, costs)
+    makers = (summary, differences, systems, arena, evalppl, mauve, likelihood, gaps, trajectories, costs)
     return [row for make in makers for row in make(setup)]
 
 
@@ -79,7 +79,7 @@ def summary(setup: Setup) -> list[Row]:
     return rows
 
 
-def beside(setup: Setup) -> list[Row]:
+def differences(setup: Setup) -> list[Row]:
     """How each differs from the left-to-right model, and its gaps from empty ones.
 
     All have the errors of the prompts' own differences; results that do not say what each prompt gave are left out.
