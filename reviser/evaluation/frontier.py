@@ -4,8 +4,8 @@
     everywhere          evalPPL over that of a left-to-right model        the fewer wasted, the nearer to 1
 
 Probabilities of texts are an evaluator's (`reviser eval evalppl`); bounds are the models' own (`reviser eval
-likelihood`). The error of a ratio is that of the prompts' own ratios where results hold what each prompt gave, and
-else that of both to first order, as if they were independent.
+likelihood`). A ratio of evalPPLs has the error of the prompts' own ratios where results hold what each prompt gave;
+else, and for bounds, a ratio has that of both to first order, as if they were independent.
 
 >>> ratio({"value": 30.0, "error": 3.0, "n": 9}, {"value": 20.0, "error": None, "n": 9})
 {'value': 1.5, 'error': None, 'n': 9}
