@@ -40,10 +40,10 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 docs: $(STAMP)
-	$(BIN)/python -m reviser.cli.reference > docs/cli.md
+	$(BIN)/python tools/make_cli_reference.py > docs/cli.md
 
 samples: $(STAMP)
-	$(BIN)/python -m reviser.cli.samples > docs/samples.md
+	$(BIN)/python tools/make_samples.py > docs/samples.md
 
 clean:
 	rm -rf .venv

@@ -7,7 +7,7 @@
 
 `Rules` say what generated actions may do; `Canvas` is the state. `apply` returns the next state, or
 raises an ActionError that names the action, the state and what is allowed: the old state is a value
-and stays as it was. Seeding is applying under rules that protect nothing (`Rules.for_seeding`).
+and stays as it was. A draft is written by applying under rules that protect nothing (`Rules.for_draft`).
 
 >>> rules = Rules(Alphabet(num_text=257, pad=256))
 >>> apply(Canvas((72, 105), cursor=2), 33, rules)
@@ -50,8 +50,8 @@ class Rules:
         if min(self.prefix, self.suffix) < 0:
             raise ConfigError(f"protected prefix {self.prefix} and suffix {self.suffix} must be 0 or more")
 
-    def for_seeding(self) -> Rules:
-        """The same alphabet with nothing protected: seed actions may pass through all text."""
+    def for_draft(self) -> Rules:
+        """The same alphabet with nothing protected: draft actions may pass through all text."""
         return replace(self, prefix=0, suffix=0, operators=self.operators | INSERT_MOVE)
 
 

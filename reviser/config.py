@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 from reviser.actions import Alphabet, check_operators
 from reviser.errors import ConfigError
+from reviser.files import write_json
 
 Config = TypeVar("Config")
 
@@ -166,13 +167,7 @@ def override(config: Config, assignments: Iterable[str]) -> Config:
 
 def dump(config: Any, path: str | os.PathLike[str]) -> None:
     """Write the config as JSON, whole or not at all."""
-    target = Path(path)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_text(json.dumps(to_dict(config), indent=2) + "\n", encoding="utf-8")
-        os.replace(draft, target)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_json(path, to_dict(config), indent=2)
 
 
 def load(cls: type[Config], path: str | os.PathLike[str]) -> Config:

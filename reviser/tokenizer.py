@@ -19,7 +19,6 @@ import hashlib
 import importlib.util
 import itertools
 import json
-import os
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,6 +32,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from reviser.actions import Alphabet
 from reviser.errors import MissingPackageError, TokenizerError
+from reviser.files import write_text
 
 END_OF_TEXT = "<|endoftext|>"
 PADS = (END_OF_TEXT, "</s>", "<eos>", "<|end_of_text|>", "[PAD]", "<pad>")
@@ -234,11 +234,8 @@ class Tokenizer:
     def save(self, folder: str | Path) -> Path:
         """Write `folder`/tokenizer.json, whole or not at all."""
         path = Path(folder) / FILE
-        part = path.with_name(f"{FILE}.{os.getpid()}.part")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(self.serialised, encoding="utf-8")
-            os.replace(part, path)
+            write_text(path, self.serialised)
         except OSError as error:
             raise TokenizerError(f"cannot write {path}: {error.strerror}; choose another folder") from error
         return path

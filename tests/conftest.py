@@ -11,7 +11,7 @@ from hypothesis import settings
 # Before anything imports Triton: without a GPU its kernels run in its interpreter (test_fused.py).
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tools")]
 settings.register_profile("reviser", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "reviser")

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from reviser.evaluation.arena import Pair, make_pairs
+from reviser.evaluation.judges.arena import Pair, make_pairs
 from reviser.evaluation.records import Generation
 
 

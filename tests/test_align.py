@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from reviser.actions import OPERATORS, Alphabet
 from reviser.canvas import Canvas, Rules, replay
 from reviser.errors import ConfigError, UnreachableError
-from reviser.trajectory import kernels
-from reviser.trajectory.align import align, edit_costs, fill_costs
-from reviser.trajectory.orders import Diff
-from reviser.trajectory.record import Seed
-from reviser.trajectory.rng import Random
+from reviser.orders import kernels
+from reviser.orders.align import align, edit_costs, fill_costs
+from reviser.orders.policies import Diff
+from reviser.orders.record import Draft
+from reviser.orders.rng import Random
 
 ALPHABET = Alphabet(num_text=20, pad=19)
 texts = st.lists(st.integers(0, 5), max_size=14)
@@ -118,7 +118,7 @@ def test_what_cannot_be_done_is_said():
 
 def test_diff_draws_its_one_script_and_knows_it():
     rules = rules_with("delete", "replace")
-    drawn = Diff().draw(Seed.edit([1, 2, 3], rules), [1, 5, 3, 4], Random.of(0))
+    drawn = Diff().draw(Draft.edit([1, 2, 3], rules), [1, 5, 3, 4], Random.of(0))
     assert drawn.final.tokens == (1, 5, 3, 4)
     assert Diff().log_q(drawn) == drawn.log_q == 0.0
-    assert np.isneginf(Diff().log_q(type(drawn)(drawn.seed, (4, *drawn.actions), (True,) * 9)))
+    assert np.isneginf(Diff().log_q(type(drawn)(drawn.draft, (4, *drawn.actions), (True,) * 9)))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import scramble  # noqa: F401 - registers an order that uses every operator
 from tiny import Numbered, Shifted
 
 from reviser.actions import OPERATORS, Alphabet
@@ -23,10 +24,10 @@ from reviser.data.examples import Examples, JobConfig, Slots, shorten
 from reviser.data.packing import Packed, Packer
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError, DataError
+from reviser.orders.record import Draft
+from reviser.orders.registry import parse_order
+from reviser.orders.rng import Random
 from reviser.training.recipes import RECIPES
-from reviser.trajectory.names import parse_order
-from reviser.trajectory.record import Seed
-from reviser.trajectory.rng import Random
 
 RULES = Rules(Alphabet(257, 256), frozenset(OPERATORS), max_length=96)
 JOBS = JobConfig(prefix=(0, 12), length=(4, 28), gap=(4, 28), suffix=(1, 9), infill=0.4)
@@ -70,12 +71,14 @@ def cells(canvas: Canvas, size: int) -> list[int]:
     return row + [-1] * (size - len(row))
 
 
-def check_example(packed: Packed, i: int, seed: Seed, actions: tuple[int, ...], has_loss: tuple[bool, ...]) -> Canvas:
+def check_example(
+    packed: Packed, i: int, draft: Draft, actions: tuple[int, ...], has_loss: tuple[bool, ...]
+) -> Canvas:
     """Example i of packed rows is this trajectory, shown and masked as the executor has it; its final canvas."""
     row, col, size = packed.places[i].tolist()
     here = slice(col, col + size)
-    history = seed.actions + actions
-    learned = [-1] * len(seed.actions) + [
+    history = draft.actions + actions
+    learned = [-1] * len(draft.actions) + [
         a if is_learned else -1 for a, is_learned in zip(actions, has_loss, strict=True)
     ]
     assert packed.actions[row, here].tolist() == [RULES.alphabet.start, *history[:-1]]
@@ -85,7 +88,7 @@ def check_example(packed: Packed, i: int, seed: Seed, actions: tuple[int, ...], 
     assert len(set(packed.segments[row, here].tolist())) == 1
     canvas = Canvas()
     for j, action in enumerate(history):
-        rules = seed.rules if j >= len(seed.actions) else seed.rules.for_seeding()
+        rules = draft.rules if j >= len(draft.actions) else draft.rules.for_draft()
         if packed.windows is not None:
             width = packed.windows.shape[2] // 2
             assert tuple(packed.windows[row, col + j]) == canvas.window(width, RULES.alphabet.none)
@@ -96,11 +99,11 @@ def check_example(packed: Packed, i: int, seed: Seed, actions: tuple[int, ...], 
     return canvas
 
 
-def seed_of(examples: Examples, i: int) -> tuple[Seed, tuple[int, ...]]:
-    """The seed and the target canvas of an example."""
+def draft_of(examples: Examples, i: int) -> tuple[Draft, tuple[int, ...]]:
+    """The draft and the target canvas of an example."""
     first, prefix, suffix = int(examples.first[i]), int(examples.prefix[i]), int(examples.suffix[i])
     stretch = examples.tokens[first : first + prefix + int(examples.length[i]) + suffix].tolist()
-    return Seed.infill(stretch[:prefix], stretch[len(stretch) - suffix :], RULES), tuple(stretch)
+    return Draft.infill(stretch[:prefix], stretch[len(stretch) - suffix :], RULES), tuple(stretch)
 
 
 @pytest.mark.parametrize("canvas", [CanvasConfig("window", window=3), CanvasConfig("pool")], ids=lambda c: c.kind)
@@ -113,9 +116,9 @@ def test_packed_rows_are_the_trajectories_that_the_order_draws(
     packed = Packer(parse_order(order), RULES, canvas, row=256, longest_canvas=96).pack(copy(examples))
     assert (packed.windows is None, packed.canvases is None) == (canvas.kind != "window", canvas.kind != "pool")
     for i in range(len(examples)):
-        seed, target = seed_of(examples, i)
-        drawn = parse_order(order).draw(seed, target, Random(int(examples.states[i])))
-        assert check_example(packed, i, seed, drawn.actions, drawn.has_loss).tokens == target
+        draft, target = draft_of(examples, i)
+        drawn = parse_order(order).draw(draft, target, Random(int(examples.states[i])))
+        assert check_example(packed, i, draft, drawn.actions, drawn.has_loss).tokens == target
         if drawn.log_q is not None and "*" not in order:
             assert packed.log_q[i] == pytest.approx(drawn.log_q)
 
@@ -168,11 +171,11 @@ def test_an_example_too_long_for_the_context_gets_a_shorter_target(order: str, s
     assert packed.num_tokens.min() >= 1
     for i in np.flatnonzero(is_shorter):
         row, col, size = packed.places[i]
-        seed, target = seed_of(examples, i)
-        actions = packed.actions[row, col + 1 : col + size].tolist()[len(seed.actions) :]
-        canvas = seed.canvas
+        draft, target = draft_of(examples, i)
+        actions = packed.actions[row, col + 1 : col + size].tolist()[len(draft.actions) :]
+        canvas = draft.canvas
         for action in [*actions, RULES.alphabet.stop]:
-            canvas = apply(canvas, action, seed.rules)
+            canvas = apply(canvas, action, draft.rules)
         assert canvas.tokens == target
         assert packed.labels[row, col + size - 1] == RULES.alphabet.stop
 

@@ -262,6 +262,6 @@ def test_seeding_may_pass_through_what_generation_may_not(tokens, data):
     prefix = data.draw(st.integers(1, len(tokens)))
     rules = Rules(ALPHABET, frozenset({"move"}), prefix=prefix)
     back = ALPHABET.spell(-len(tokens))
-    assert replay(Canvas(tuple(tokens), len(tokens)), back, rules.for_seeding()).cursor == 0
+    assert replay(Canvas(tuple(tokens), len(tokens)), back, rules.for_draft()).cursor == 0
     with pytest.raises(ActionError):
         replay(Canvas(tuple(tokens), len(tokens)), back, rules)

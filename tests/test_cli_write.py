@@ -26,7 +26,7 @@ from reviser.actions import OPERATORS
 from reviser.cli import build_parser, main
 from reviser.cli.write import split_gap
 from reviser.config import CanvasConfig, ModelConfig
-from reviser.decoding.settings import DEFAULT, GREEDY, PAPER, Sampling
+from reviser.decoding.presets import DEFAULT, GREEDY, PAPER, Sampling
 from reviser.decoding.writer import Writer
 from reviser.errors import ConfigError
 from reviser.model import folder as folders

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import multiprocessing
-import os
 import pickle
 import random
 import subprocess
@@ -22,10 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models
 
-from reviser.data.corpus import Progress, prepare
+from reviser.data.corpus import PrepareProgress, prepare
 from reviser.data.shards import Shards, read_header
 from reviser.data.stream import Seen
 from reviser.errors import ConfigError, DataError
+from reviser.files import locked
 from reviser.tokenizer import Tokenizer, load
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,7 +64,7 @@ def prepare_small(paths: list[Path], out: Path, **changed: Any) -> Any:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
 
 
 def texts_in(folder: Path, split: str) -> list[str]:
@@ -103,7 +102,9 @@ def test_counts_and_offsets_agree(corpus: Path, tmp_path: Path) -> None:
         assert str(shards[0].dtype) == "uint16"
         assert (str(shards.offsets.dtype), str(shards.byte_counts.dtype)) == ("uint64", "uint32")
         shards.verify()
-    assert sorted(path.suffix for path in (tmp_path / "out").iterdir() if path.suffix not in (".bin", ".npy")) == [
+    assert sorted(
+        path.suffix for path in (tmp_path / "out").iterdir() if path.suffix not in (".bin", ".npy", "")
+    ) == [
         ".json",
         ".json",
     ]
@@ -134,10 +135,10 @@ class PowerCut(BaseException):
     """Ends a preparation as a kill would: nothing catches it."""
 
 
-def cut_after(number: int, error: type[BaseException] = PowerCut) -> Callable[[Progress], None]:
+def cut_after(number: int, error: type[BaseException] = PowerCut) -> Callable[[PrepareProgress], None]:
     left = [number]
 
-    def report(progress: Progress) -> None:
+    def report(progress: PrepareProgress) -> None:
         left[0] -= 1
         if left[0] == 0:
             raise error
@@ -229,7 +230,7 @@ def test_a_finished_folder_is_left_as_it_is(corpus: Path, tmp_path: Path) -> Non
 
 
 def test_progress_reaches_the_end_of_the_files(corpus: Path, tmp_path: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[PrepareProgress] = []
     header = prepare_small([corpus], tmp_path / "out", report=seen.append)
     assert [each.num_read for each in seen] == sorted(each.num_read for each in seen)
     assert seen[-1].num_read == seen[-1].num_to_read == sum(path.stat().st_size for path in corpus.iterdir())
@@ -311,17 +312,15 @@ def test_unfit_output_folders_are_refused(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "full" / "mine.txt").write_text("mine")
     refuses("full: not empty and not a data folder", lambda: prepare_small([corpus], tmp_path / "full"))
     (tmp_path / "locked").mkdir()
-    handle = os.open(tmp_path / "locked", os.O_RDONLY)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    refuses("another process is preparing this folder", lambda: prepare_small([corpus], tmp_path / "locked"))
-    os.close(handle)
+    with locked(tmp_path / "locked"):
+        refuses("another process is preparing this folder", lambda: prepare_small([corpus], tmp_path / "locked"))
 
 
 @pytest.mark.parametrize("holdout", [0.2, 0.0])
 def test_an_output_that_cannot_be_written_can_be_gone_on_with(corpus: Path, tmp_path: Path, holdout: float) -> None:
     obstacle = tmp_path / "out" / "heldout.bytes.npy"
 
-    def put_in_the_way(progress: Progress) -> None:
+    def put_in_the_way(progress: PrepareProgress) -> None:
         obstacle.mkdir(exist_ok=True)
 
     with pytest.raises(DataError, match=r"out: cannot be written \(Is a directory\); mend that and run it again"):
@@ -355,7 +354,7 @@ def test_files_without_any_document_leave_no_folder(tmp_path: Path) -> None:
 
 
 def test_a_dead_worker_is_explained_and_the_work_goes_on(corpus: Path, tmp_path: Path) -> None:
-    def kill_workers(progress: Progress) -> None:
+    def kill_workers(progress: PrepareProgress) -> None:
         for child in multiprocessing.active_children():
             child.kill()
 

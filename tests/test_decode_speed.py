@@ -16,7 +16,7 @@ def test_it_times_the_engine_and_the_bare_step_with_every_kind_of_step(capsys: p
     assert main(["bench", "decode", *TINY, "--batch", "1,3", "--no-transformers", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["kind"] == "decode"
-    kinds = ["torch", "lean float32", "lean int8"]
+    kinds = ["torch", "numba float32", "numba int8"]
     asked = [(batch, kind) for batch in (1, 3) for kind in kinds]
     assert [(row["batch"], row["step"]) for row in result["rows"]] == asked
     assert all(row["ours_actions_per_s"] > 0 and row["ours_over_bare_time"] > 0 for row in result["rows"])

@@ -1,4 +1,4 @@
-"""The plain decoder: every action is valid, the same seed gives the same text, prompts that do not fit are named."""
+"""The plain decoder: every action is valid, the same draft gives the same text, prompts that do not fit are named."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tiny import SETTINGS, show
 from reviser.actions import OPERATORS, Alphabet
 from reviser.canvas import Canvas, Rules, apply, is_valid, replay, valid_actions
 from reviser.config import CanvasConfig, ModelConfig
-from reviser.decoding.reference import Written, decode
+from reviser.decoding.reference import Decoded, decode
 from reviser.decoding.sampling import Sampling
 from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
+from reviser.orders.record import Draft
 from reviser.tokenizer import load
 from reviser.training.samples import write_samples
-from reviser.trajectory.record import Seed
 
 ALPHABET = Alphabet(num_text=20, pad=19)
 TINY = ModelConfig(num_text=20, pad=19, num_layers=2, width=16, num_heads=2, ff_width=32, context=40, max_length=32)
@@ -43,8 +43,8 @@ def make_model(kind: Any = "none", seed: int = 0, **changes: Any) -> Transformer
 MODELS = {kind: make_model(kind) for kind in KINDS}
 
 
-def write(seed: Seed, number: int = 0, kind: str = "none", max_actions: int = 30, **sampling: Any) -> Written:
-    return decode(MODELS[kind], seed, Sampling(**sampling), max_actions, number)
+def write(draft: Draft, number: int = 0, kind: str = "none", max_actions: int = 30, **sampling: Any) -> Decoded:
+    return decode(MODELS[kind], draft, Sampling(**sampling), max_actions, number)
 
 
 @given(
@@ -67,13 +67,13 @@ def test_every_action_is_valid_where_it_is_emitted(
     room: int,
 ) -> None:
     rules = Rules(ALPHABET, operators, max_length=len(prefix) + len(suffix) + room)
-    seed = Seed.infill(prefix, suffix, rules)
-    written = write(seed, number, kind, max_actions, temperature=1.5, top_k=0)
-    canvas, budget = seed.canvas, min(max_actions, TINY.context - 1 - len(seed.actions))
+    draft = Draft.infill(prefix, suffix, rules)
+    written = write(draft, number, kind, max_actions, temperature=1.5, top_k=0)
+    canvas, budget = draft.canvas, min(max_actions, TINY.context - 1 - len(draft.actions))
     assert 1 <= len(written.actions) <= budget
     for index, action in enumerate(written.actions):
-        assert is_valid(canvas, action, seed.rules, budget - index)
-        canvas = apply(canvas, action, seed.rules, budget - index)
+        assert is_valid(canvas, action, draft.rules, budget - index)
+        canvas = apply(canvas, action, draft.rules, budget - index)
     assert canvas == written.canvas
     assert written.has_stopped == canvas.is_stopped == (written.actions[-1] == ALPHABET.stop)
     assert written.has_stopped or len(written.actions) == budget
@@ -85,60 +85,60 @@ def test_every_action_is_valid_where_it_is_emitted(
 
 
 def test_all_operators_come_up() -> None:
-    seed = Seed.continuation([1, 2], Rules(ALPHABET, frozenset(OPERATORS), max_length=16))
-    used = {ALPHABET.operator(a) for n in range(12) for a in write(seed, n, temperature=2.0, top_k=0).actions}
+    draft = Draft.continuation([1, 2], Rules(ALPHABET, frozenset(OPERATORS), max_length=16))
+    used = {ALPHABET.operator(a) for n in range(12) for a in write(draft, n, temperature=2.0, top_k=0).actions}
     assert used >= set(OPERATORS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_seed_gives_one_text(kind: str) -> None:
-    seed = Seed.infill([1, 2, 3], [4, 5], Rules(ALPHABET, frozenset(OPERATORS), max_length=16))
-    assert write(seed, 3, kind) == write(seed, 3, kind)
-    greedy = write(seed, 3, kind, temperature=0)
-    assert greedy == write(seed, 4, kind, temperature=0)
-    texts = {write(seed, number, kind, temperature=2.0, top_k=0).actions for number in range(5)}
+    draft = Draft.infill([1, 2, 3], [4, 5], Rules(ALPHABET, frozenset(OPERATORS), max_length=16))
+    assert write(draft, 3, kind) == write(draft, 3, kind)
+    greedy = write(draft, 3, kind, temperature=0)
+    assert greedy == write(draft, 4, kind, temperature=0)
+    texts = {write(draft, number, kind, temperature=2.0, top_k=0).actions for number in range(5)}
     assert len(texts) > 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_takes_the_most_probable_valid_action(kind: str) -> None:
     rules = Rules(ALPHABET, frozenset(OPERATORS), max_length=16)
-    seed = Seed.infill([7, 8], [9], rules)
-    written = write(seed, 0, kind, temperature=0, max_actions=12)
-    assert write(seed, 0, kind, temperature=1.0, top_k=1, max_actions=12).actions == written.actions
+    draft = Draft.infill([7, 8], [9], rules)
+    written = write(draft, 0, kind, temperature=0, max_actions=12)
+    assert write(draft, 0, kind, temperature=1.0, top_k=1, max_actions=12).actions == written.actions
     states, history = [Canvas()], [ALPHABET.start]
-    for action in seed.actions + written.actions:
-        is_seed = len(history) <= len(seed.actions)
-        states.append(apply(states[-1], action, rules.for_seeding() if is_seed else seed.rules))
+    for action in draft.actions + written.actions:
+        is_seed = len(history) <= len(draft.actions)
+        states.append(apply(states[-1], action, rules.for_draft() if is_seed else draft.rules))
         history.append(action)
     with torch.no_grad():
         logits = MODELS[kind](torch.tensor([history]), show(states, MODELS[kind].config))[0]
     for index, action in enumerate(written.actions):
-        place = len(seed.actions) + index
-        valid = valid_actions(states[place], seed.rules, 12 - index)
+        place = len(draft.actions) + index
+        valid = valid_actions(states[place], draft.rules, 12 - index)
         scores = logits[place, valid].log_softmax(-1)
         assert valid[int(scores.argmax())] == action
         assert written.log_probabilities[index] == pytest.approx(scores.max().item(), abs=1e-4)
 
 
 def test_top_k_keeps_to_the_best() -> None:
-    seed = Seed.continuation([1], Rules(ALPHABET, frozenset(OPERATORS), max_length=16))
-    first = {write(seed, number, top_k=2, temperature=3.0, max_actions=1).actions[0] for number in range(30)}
+    draft = Draft.continuation([1], Rules(ALPHABET, frozenset(OPERATORS), max_length=16))
+    first = {write(draft, number, top_k=2, temperature=3.0, max_actions=1).actions[0] for number in range(30)}
     assert len(first) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_empty_prompt_is_a_prompt(kind: str) -> None:
-    seed = Seed.continuation([], Rules(ALPHABET, frozenset(OPERATORS), max_length=16))
-    written = write(seed, 1, kind)
-    assert replay(Canvas(), written.actions, seed.rules) == written.canvas
+    draft = Draft.continuation([], Rules(ALPHABET, frozenset(OPERATORS), max_length=16))
+    written = write(draft, 1, kind)
+    assert replay(Canvas(), written.actions, draft.rules) == written.canvas
 
 
 def test_the_history_never_outgrows_the_context() -> None:
     rules = Rules(ALPHABET, frozenset({"move"}), max_length=99)
-    seed = Seed.infill([1] * 20, [2] * 9, rules)
-    assert len(seed.actions) == 31
-    lengths = [len(write(seed, n, max_actions=500, temperature=2.0, top_k=0).actions) for n in range(5)]
+    draft = Draft.infill([1] * 20, [2] * 9, rules)
+    assert len(draft.actions) == 31
+    lengths = [len(write(draft, n, max_actions=500, temperature=2.0, top_k=0).actions) for n in range(5)]
     assert max(lengths) <= 8
 
 
@@ -152,23 +152,23 @@ def test_the_history_never_outgrows_the_context() -> None:
     ],
 )
 def test_a_prompt_that_does_not_fit_is_named(prompt: int, max_length: int, max_actions: int, text: str) -> None:
-    seed = Seed.continuation([1] * prompt, Rules(ALPHABET, max_length=max_length))
+    draft = Draft.continuation([1] * prompt, Rules(ALPHABET, max_length=max_length))
     with pytest.raises(ConfigError) as caught:
-        write(seed, max_actions=max_actions)
+        write(draft, max_actions=max_actions)
     assert str(caught.value) == text
 
 
 def test_a_canvas_that_the_model_cannot_see_is_named() -> None:
-    seed = Seed.continuation([1], Rules(ALPHABET, max_length=33))
+    draft = Draft.continuation([1], Rules(ALPHABET, max_length=33))
     text = "a canvas of 33 tokens is more than the 32 that this model can see"
     with pytest.raises(ConfigError, match=text):
-        write(seed, kind="pool")
-    assert write(seed, kind="window").actions
+        write(draft, kind="pool")
+    assert write(draft, kind="window").actions
 
 
 def test_the_last_prompt_that_fits_gets_one_action() -> None:
-    seed = Seed.continuation([1] * 38, Rules(ALPHABET, max_length=99))
-    assert len(write(seed).actions) == 1
+    draft = Draft.continuation([1] * 38, Rules(ALPHABET, max_length=99))
+    assert len(write(draft).actions) == 1
 
 
 def test_samples_hold_each_prompt_and_what_grew_of_it() -> None:

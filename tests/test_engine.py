@@ -15,7 +15,7 @@ from reviser.decoding.reference import decode
 from reviser.decoding.sampling import GREEDY, Sampling
 from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
-from reviser.trajectory.record import Seed
+from reviser.orders.record import Draft
 
 KINDS = ("none", "window", "pool", "cross", "cross-window")
 CONTEXT = 48
@@ -42,14 +42,14 @@ texts = st.lists(st.integers(0, 28), max_size=9)
 def requests(draw: st.DrawFn, operators: frozenset[str]) -> Request:
     rules = Rules(MODELS["none"].config.alphabet, operators, max_length=draw(st.integers(18, 24)))
     prefix, suffix = draw(texts), draw(texts)
-    seed = draw(
+    draft = draw(
         st.sampled_from([
-            Seed.continuation(prefix, rules),
-            Seed.infill(prefix, suffix, rules),
-            Seed.edit(prefix + suffix, rules),
+            Draft.continuation(prefix, rules),
+            Draft.infill(prefix, suffix, rules),
+            Draft.edit(prefix + suffix, rules),
         ])
     )  # fmt: skip
-    return Request(seed, draw(st.integers(1, 30)), draw(st.integers(0, 1 << 40)))
+    return Request(draft, draw(st.integers(1, 30)), draw(st.integers(0, 1 << 40)))
 
 
 samplings = st.sampled_from([
@@ -74,17 +74,17 @@ def test_the_engine_writes_what_the_plain_decoder_writes(kind, operators, sampli
     asked = data.draw(st.lists(requests(operators), min_size=1, max_size=6))
     model = MODELS[kind]
     for request, written in zip(asked, Engine(model, sampling, num_rows).write(asked), strict=True):
-        plain = decode(model, request.seed, sampling, request.max_actions, request.number)
+        plain = decode(model, request.draft, sampling, request.max_actions, request.number)
         assert written.actions == plain.actions
         assert written.canvas == plain.canvas
         assert written.has_stopped == plain.has_stopped
         assert written.log_probabilities == pytest.approx(plain.log_probabilities, abs=1e-3)
-        assert replay(request.seed.canvas, written.actions, request.seed.rules) == written.canvas
+        assert replay(request.draft.canvas, written.actions, request.draft.rules) == written.canvas
 
 
 def test_a_result_does_not_depend_on_its_neighbours():
     model, rules = MODELS["window"], Rules(MODELS["window"].config.alphabet, INSERT_MOVE, max_length=24)
-    asked = [Request(Seed.continuation(list(range(n)), rules), 20, n) for n in range(9)]
+    asked = [Request(Draft.continuation(list(range(n)), rules), 20, n) for n in range(9)]
     alone = [Engine(model, Sampling(), 1).write([request])[0] for request in asked]
     together = Engine(model, Sampling(), 4).write(asked)
     assert [each.actions for each in together] == [each.actions for each in alone]
@@ -93,7 +93,7 @@ def test_a_result_does_not_depend_on_its_neighbours():
 def test_an_engine_can_be_used_again_and_results_stream_as_they_finish():
     model, rules = MODELS["none"], Rules(MODELS["none"].config.alphabet, INSERT_MOVE, max_length=24)
     engine = Engine(model, Sampling(stop_bias=-9.0), 2)
-    asked = [Request(Seed.continuation([1], rules), budget, 3) for budget in (20, 2, 2)]
+    asked = [Request(Draft.continuation([1], rules), budget, 3) for budget in (20, 2, 2)]
     first = list(engine.stream(asked))
     assert [index for index, _ in first] == [1, 2, 0]
     assert dict(engine.stream(asked)) == dict(first)
@@ -103,19 +103,19 @@ def test_an_engine_can_be_used_again_and_results_stream_as_they_finish():
 def test_the_context_bounds_the_history_and_long_prompts_are_refused():
     model = MODELS["none"]
     rules = Rules(model.config.alphabet, frozenset(OPERATORS), max_length=200)
-    [written] = Engine(model, Sampling(stop_bias=-99.0), 1).write([Request(Seed.continuation([1] * 40, rules), 99)])
+    [written] = Engine(model, Sampling(stop_bias=-99.0), 1).write([Request(Draft.continuation([1] * 40, rules), 99)])
     assert len(written.actions) == CONTEXT - 1 - 40
     with pytest.raises(ConfigError, match="a prompt of 60 tokens leaves no room in a context of 48 positions"):
-        Engine(model).write([Request(Seed.continuation([1] * 60, rules))])
+        Engine(model).write([Request(Draft.continuation([1] * 60, rules))])
 
 
 def test_requests_that_do_not_go_together_and_no_rows_are_refused():
     model, alphabet = MODELS["none"], MODELS["none"].config.alphabet
     seeds = [
-        Seed.continuation([], Rules(alphabet, operators, max_length=20)) for operators in (INSERT_MOVE, frozenset())
+        Draft.continuation([], Rules(alphabet, operators, max_length=20)) for operators in (INSERT_MOVE, frozenset())
     ]
     with pytest.raises(ConfigError, match="requests of one call must share their alphabet and operators; split them"):
-        Engine(model).write([Request(seed) for seed in seeds])
+        Engine(model).write([Request(draft) for draft in seeds])
     with pytest.raises(ConfigError, match="num_rows=0 must be at least 1"):
         Engine(model, num_rows=0)
 
@@ -128,7 +128,7 @@ def test_on_a_gpu_the_captured_step_writes_what_the_plain_decoder_writes(kind: s
         engine = Engine(model, sampling, num_rows=3)
         for operators in (INSERT_MOVE, frozenset(OPERATORS)):
             rules = Rules(model.config.alphabet, operators, max_length=22)
-            seeds = [Seed.infill(range(n), range(9 - n), rules) for n in range(6)]
-            asked = [Request(seed, 12 + 3 * n, n) for n, seed in enumerate(seeds)]
-            wanted = [decode(model, each.seed, sampling, each.max_actions, each.number) for each in asked]
+            seeds = [Draft.infill(range(n), range(9 - n), rules) for n in range(6)]
+            asked = [Request(draft, 12 + 3 * n, n) for n, draft in enumerate(seeds)]
+            wanted = [decode(model, each.draft, sampling, each.max_actions, each.number) for each in asked]
             assert [each.actions for each in engine.write(asked)] == [each.actions for each in wanted]

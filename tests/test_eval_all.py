@@ -9,19 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from make_cli_reference import _leaves
 
 from reviser.canvas import Rules
 from reviser.cli import build_parser, main
 from reviser.cli.eval_all import MIN_TEXTS, Step, age, is_done, plan
-from reviser.cli.reference import _leaves
 from reviser.errors import ConfigError
-from reviser.evaluation import mauve
+from reviser.evaluation.metrics import mauve
+from reviser.evaluation.metrics.editing import insertion_times, null_trajectories
 from reviser.evaluation.records import make_result, run_as, spell, write_result
-from reviser.evaluation.trajectories import insertion_times, null_trajectories
+from reviser.orders.record import Draft, Trajectory
+from reviser.orders.registry import parse_order
+from reviser.orders.rng import Random
 from reviser.tokenizer import load
-from reviser.trajectory.names import parse_order
-from reviser.trajectory.record import Seed, Trajectory
-from reviser.trajectory.rng import Random
 
 
 def asked(*words: str) -> argparse.Namespace:
@@ -110,9 +110,9 @@ def test_where_nothing_is_written_the_rest_is_not_scored(tmp_path: Path, capsys:
 @pytest.mark.parametrize("name", ["bytes", "default"])
 def test_null_trajectories_have_the_lengths_of_the_given_ones(name: str) -> None:
     alphabet, order = load(name).alphabet, parse_order("runs:jump=0.2")
-    seed = Seed.continuation((), Rules(alphabet))
+    draft = Draft.continuation((), Rules(alphabet))
     targets = [[5] * count for count in (0, 1, 9)]
-    given = [order.draw(seed, target, Random.of(1, n)) for n, target in enumerate(targets)]
+    given = [order.draw(draft, target, Random.of(1, n)) for n, target in enumerate(targets)]
     drawn = null_trajectories(given, order)
     assert [len(each.final.tokens) for each in drawn] == [0, 1, 9]
 
@@ -121,7 +121,7 @@ def test_insertion_times_by_hand() -> None:
     alphabet = load("bytes").alphabet
     # b, then a before it, then c behind both.
     actions = (98, alphabet.move(-1), 97, alphabet.move(1), 99, alphabet.stop)
-    trajectory = Trajectory(Seed.continuation((), Rules(alphabet)), actions, (True,) * 6)
+    trajectory = Trajectory(Draft.continuation((), Rules(alphabet)), actions, (True,) * 6)
     assert trajectory.final.tokens == (97, 98, 99)
     assert insertion_times(trajectory) == [0.5, 0.0, 1.0]
 
@@ -131,7 +131,7 @@ def test_insertion_times_follow_deletions_and_replacements() -> None:
     # a b c, b deleted, c replaced by d.
     actions = (97, 98, alphabet.delete, 99, alphabet.replace, 100, alphabet.stop)
     rules = Rules(alphabet, frozenset({"delete", "replace"}))
-    trajectory = Trajectory(Seed.continuation((), rules), actions, (True,) * 7)
+    trajectory = Trajectory(Draft.continuation((), rules), actions, (True,) * 7)
     assert trajectory.final.tokens == (97, 100)
     assert insertion_times(trajectory) == [0.0, 1.0]
 

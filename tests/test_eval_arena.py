@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reviser.errors import ConfigError, DataError
-from reviser.evaluation.arena import (
+from reviser.evaluation.judges.arena import (
     Judgment,
     JudgmentFile,
     Pair,
@@ -29,8 +29,8 @@ from reviser.evaluation.arena import (
     read_judgments,
     refuse_empty,
 )
+from reviser.evaluation.metrics.win_rates import agreement, fit, pairings, position_bias, score, strengths, wilson
 from reviser.evaluation.records import Generation
-from reviser.evaluation.scores import agreement, fit, pairings, position_bias, score, strengths, wilson
 
 
 def write(system: str, prompt: int, text: str = "some words", seed: int = 0, prefix: str = "Once") -> Generation:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reviser.errors import ConfigError, DataError
-from reviser.evaluation.diversity import (
+from reviser.evaluation.metrics.diversity import (
     distinct,
     entropy_bits,
     longest_repeat,

@@ -21,10 +21,10 @@ import pytest
 from judged import arena_command, make_many, right_verdict
 
 from reviser.errors import ConfigError
-from reviser.evaluation.arena import Judgment, JudgmentFile, hold, read_judgments
-from reviser.evaluation.endpoint import Endpoint, UnansweredError, read_key
-from reviser.evaluation.endpoint import _retry_after_s as retry_after_s
-from reviser.evaluation.judges import (
+from reviser.evaluation.judges.arena import Judgment, JudgmentFile, hold, read_judgments
+from reviser.evaluation.judges.endpoint import Endpoint, UnansweredError, read_key
+from reviser.evaluation.judges.endpoint import _retry_after_s as retry_after_s
+from reviser.evaluation.judges.models import (
     REMINDER,
     ChatJudge,
 )
@@ -418,7 +418,7 @@ def test_a_wrong_key_is_one_line_on_the_command_line(
 
 def test_two_runs_do_not_write_to_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from reviser.cli import main
-    from reviser.data.lock import locked
+    from reviser.files import locked
 
     with serve(lambda number, body: judge_rightly(body)) as server:
         words = arena_command(tmp_path, make_many(2), "--judge", "http", "--url", server.url, "--model", "m")

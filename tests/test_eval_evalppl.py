@@ -13,9 +13,9 @@ from test_eval_evaluators import make_bert, make_gpt2
 
 from reviser.cli import main
 from reviser.errors import DataError
-from reviser.evaluation.evalppl import Item, Score, bits_per_byte, perplexity, prepare, score, summarise
 from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.evaluators import load
+from reviser.evaluation.metrics.evalppl import Item, Score, bits_per_byte, perplexity, prepare, score, summarise
 from reviser.evaluation.records import Generation
 from reviser.evaluation.texts import lay_out
 

@@ -15,7 +15,7 @@ from test_eval_evaluators import PROSE, make_bert, make_gpt2
 from reviser.errors import CheckpointError
 from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.evaluators import load
-from reviser.evaluation.features import embed, load_features, parse
+from reviser.evaluation.metrics.features import embed, load_features, parse
 
 pytest.importorskip("transformers")
 TEXTS = [" the old lighthouse stood", "the cat went up and nobody knew who had lit the lamp", "", "zebra the"]

@@ -19,15 +19,15 @@ from reviser.config import CanvasConfig, ModelConfig
 from reviser.decoding.engine import Engine, Request
 from reviser.decoding.sampling import GREEDY
 from reviser.errors import ConfigError
-from reviser.evaluation import flops_paper as paper
-from reviser.evaluation.flops import Shape, diffusion_flops, flops, left_to_right_flops
+from reviser.evaluation.metrics.flops import Shape, diffusion_flops, flops, left_to_right_flops
 from reviser.model.attention import masked
 from reviser.model.cache import Cache
 from reviser.model.checkpoint import save_pretrained
 from reviser.model.layers import rotation, turned
 from reviser.model.transformer import Transformer
+from reviser.orders.record import Draft
+from reviser.paper import flops_tables as paper
 from reviser.tokenizer import load
-from reviser.trajectory.record import Seed
 
 PAPER = Path(__file__).parents[2] / "shared" / "paper" / "reviser.tex"
 
@@ -262,9 +262,9 @@ def test_one_masked_pass_is_counted_with_its_masked_half(config, n):
 @settings(max_examples=10)
 def test_the_engine_does_no_more_than_read_slots_that_are_still_empty(config, prompt, most):
     model, shape = Transformer(config).eval(), Shape.of(config)
-    seed = Seed.continuation([1] * prompt, Rules(config.alphabet, max_length=20))
+    draft = Draft.continuation([1] * prompt, Rules(config.alphabet, max_length=20))
     with counting() as counter:
-        [written] = Engine(model, GREEDY, num_rows=1, steps=model).write([Request(seed, most)])
+        [written] = Engine(model, GREEDY, num_rows=1, steps=model).write([Request(draft, most)])
     actions = len(written.actions)
     cost = flops(config, 1, actions=actions, prompt=prompt)
     seen, read = (prompt + actions) * (prompt + actions + 1) / 2, (prompt + 1) ** 2 + (actions - 1) * config.context

@@ -10,10 +10,10 @@ from reviser.actions import Alphabet
 from reviser.canvas import Rules
 from reviser.cli import main
 from reviser.errors import DataError
-from reviser.evaluation.frontier import frontier, ratio
+from reviser.evaluation.metrics.frontier import frontier, ratio
 from reviser.evaluation.records import Generation
-from reviser.evaluation.report import RENDERERS
-from reviser.trajectory.record import Seed, Trajectory, to_record
+from reviser.orders.record import Draft, Trajectory, to_record
+from reviser.reports.sections import RENDERERS
 
 ALPHABET = Alphabet(20, 0)
 RULES = Rules(ALPHABET, frozenset({"move"}), max_length=32)
@@ -21,7 +21,7 @@ RULES = Rules(ALPHABET, frozenset({"move"}), max_length=32)
 
 def write(system: str, prompt: int, *actions: int) -> Generation:
     """A text by the actions given; none is a system that does not edit."""
-    drawn = Trajectory(Seed.continuation([9], RULES), (*actions, ALPHABET.stop), (True,) * (len(actions) + 1))
+    drawn = Trajectory(Draft.continuation([9], RULES), (*actions, ALPHABET.stop), (True,) * (len(actions) + 1))
     return Generation(system, f"p{prompt}", 0, "a", " b", "", " c", True, 2, len(actions), to_record(drawn))
 
 

@@ -12,10 +12,10 @@ from test_eval_evaluators import make_bert, make_gpt2
 
 from reviser.cli import main
 from reviser.errors import ConfigError, DataError
-from reviser.evaluation.evalppl import score
 from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.evaluators import load
-from reviser.evaluation.gaps import NOTHING, length_quantiles, measure_gaps
+from reviser.evaluation.metrics.evalppl import score
+from reviser.evaluation.metrics.gaps import NOTHING, length_quantiles, measure_gaps
 from reviser.evaluation.records import Generation
 from reviser.evaluation.texts import REFERENCE, Sums, quotient
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from judged import arena_command, make_many, write
 
 from reviser.errors import CheckpointError, ConfigError, DataError
-from reviser.evaluation.arena import Pair, make_pairs
 from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.evaluators import load
-from reviser.evaluation.judges import (
+from reviser.evaluation.judges.arena import Pair, make_pairs
+from reviser.evaluation.judges.models import (
     CHAT_TEMPLATE,
     CRITIC_TEMPLATE,
     CriticJudge,
@@ -158,7 +158,7 @@ def test_the_evaluator_is_a_scorer_and_the_command_judges_with_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from reviser.cli import main
-    from reviser.evaluation.evalppl import score
+    from reviser.evaluation.metrics.evalppl import score
 
     evaluator = make_model(tmp_path / "model")
     scorer, pairs = EvaluatorScorer(evaluator), make_many(6)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scramble  # noqa: F401 - registers an order that uses every operator
 import torch
 from hypothesis import given
 from hypothesis import settings as laws
@@ -29,8 +30,8 @@ from reviser.cli import main
 from reviser.config import CanvasConfig, ModelConfig, override
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError, DataError
-from reviser.evaluation import likelihood
-from reviser.evaluation.likelihood import (
+from reviser.evaluation.metrics import likelihood
+from reviser.evaluation.metrics.likelihood import (
     Gap,
     cut_prompts,
     log_likelihood,
@@ -44,13 +45,13 @@ from reviser.evaluation.records import Prompt
 from reviser.model.checkpoint import save_pretrained
 from reviser.model.conditioning import CanvasInput
 from reviser.model.transformer import Transformer
+from reviser.orders.policies import LeftToRight, Order
+from reviser.orders.record import Draft, Trajectory
+from reviser.orders.registry import parse_order
+from reviser.orders.rng import Random
 from reviser.tokenizer import load
-from reviser.training.described import describe
 from reviser.training.heldout import Heldout
-from reviser.trajectory.names import parse_order
-from reviser.trajectory.orders import LeftToRight, Order
-from reviser.trajectory.record import Seed, Trajectory
-from reviser.trajectory.rng import Random
+from reviser.training.provenance import describe
 
 BYTES = load("bytes")
 TINY = ModelConfig(
@@ -69,7 +70,7 @@ ENUMERABLE = ("runs:jump=0.3", "runs:jump=0.2,start=end", "0.6*runs:jump=0.3,sta
 class Tree:
     """All trajectories by the text they end with, as actions and log p, and what had not ended at some depth."""
 
-    seed: Seed
+    draft: Draft
     finished: dict[tuple[int, ...], list[tuple[tuple[int, ...], float]]]
     unfinished: float
 
@@ -83,7 +84,7 @@ class Tree:
         return [pair for pair in pairs if pair[0] > -math.inf]
 
     def _trajectory(self, actions: tuple[int, ...]) -> Trajectory:
-        return Trajectory(self.seed, actions, (True,) * len(actions))
+        return Trajectory(self.draft, actions, (True,) * len(actions))
 
 
 def log_sum(values: list[float]) -> float:
@@ -100,34 +101,34 @@ def model_of(config: ModelConfig = TINY) -> Transformer:
 def grow(prefix: tuple[int, ...] = (), suffix: tuple[int, ...] = (), moves: bool = True) -> Tree:
     """The tree of everything the tiny model may do, with moves or without."""
     rules = Rules(TINY.alphabet, frozenset({"move"} if moves else ()), max_length=TINY.max_length)
-    model, seed = model_of().double(), Seed.infill(prefix, suffix, rules)
+    model, draft = model_of().double(), Draft.infill(prefix, suffix, rules)
     states, canvas = [Canvas()], Canvas()
-    for action in seed.actions:
-        canvas = apply(canvas, action, seed.rules.for_seeding())
+    for action in draft.actions:
+        canvas = apply(canvas, action, draft.rules.for_draft())
         states.append(canvas)
     alive: list[tuple[tuple[int, ...], list[Canvas], float]] = [((), states, 0.0)]
     finished: dict[tuple[int, ...], list[tuple[tuple[int, ...], float]]] = {}
     for _ in range(DEPTH):
         following = []
-        for (actions, before, log_p), scores in zip(alive, _scores(model, seed, alive), strict=True):
-            valid = valid_actions(before[-1], seed.rules)
+        for (actions, before, log_p), scores in zip(alive, _scores(model, draft, alive), strict=True):
+            valid = valid_actions(before[-1], draft.rules)
             for action, share in zip(valid, scores[valid].log_softmax(-1).tolist(), strict=True):
-                after = apply(before[-1], action, seed.rules)
+                after = apply(before[-1], action, draft.rules)
                 if after.is_stopped:
                     text = after.tokens[len(prefix) : len(after.tokens) - len(suffix)]
                     finished.setdefault(text, []).append(((*actions, action), log_p + share))
                 else:
                     following.append(((*actions, action), [*before, after], log_p + share))
         alive = following
-    return Tree(seed, finished, sum(math.exp(log_p) for _, _, log_p in alive))
+    return Tree(draft, finished, sum(math.exp(log_p) for _, _, log_p in alive))
 
 
 @torch.no_grad()
-def _scores(model: Transformer, seed: Seed, alive: list[Any]) -> torch.Tensor:
+def _scores(model: Transformer, draft: Draft, alive: list[Any]) -> torch.Tensor:
     if not alive:
         return torch.empty(0)
-    alphabet = seed.rules.alphabet
-    histories = torch.tensor([[alphabet.start, *seed.actions, *actions] for actions, _, _ in alive])
+    alphabet = draft.rules.alphabet
+    histories = torch.tensor([[alphabet.start, *draft.actions, *actions] for actions, _, _ in alive])
     windows = torch.tensor([[state.window(2, alphabet.none) for state in states] for _, states, _ in alive])
     scores: torch.Tensor = model(histories, CanvasInput(windows, None))[:, -1]
     return scores
@@ -256,9 +257,9 @@ def test_prompts_are_scored_as_one_action_after_another_gives(order: str) -> Non
     found = log_likelihood(model, BYTES, policy, [*prompts, "rain."], samples=3, seed=9)
     for number, prompt in enumerate([*prompts, Prompt("", "", "rain.")]):
         prefix, target, suffix = BYTES.encode_many([prompt.prefix, prompt.reference, prompt.suffix])
-        seed = Seed.infill(prefix, suffix, rules_of(model.config, policy))
+        draft = Draft.infill(prefix, suffix, rules_of(model.config, policy))
         drawn = [
-            policy.draw(seed, prefix + target + suffix, Random.of(9, number, sample))
+            policy.draw(draft, prefix + target + suffix, Random.of(9, number, sample))
             for sample in range(found.samples)
         ]
         weights = [sum(score(model, each)) - (each.log_q or 0.0) for each in drawn]

@@ -14,8 +14,8 @@ from reviser.cli import main
 from reviser.errors import DataError
 from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.evaluators import load
-from reviser.evaluation.features import embed
-from reviser.evaluation.mauve import check_counts, compare, summarise
+from reviser.evaluation.metrics.features import embed
+from reviser.evaluation.metrics.mauve import check_counts, compare, summarise
 from reviser.evaluation.records import Generation
 
 pytest.importorskip("transformers")

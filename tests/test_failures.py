@@ -31,9 +31,9 @@ from tiny import (
 )
 
 from reviser.data.corpus import prepare
-from reviser.data.lock import locked
 from reviser.data.shards import read_header
 from reviser.errors import CheckpointError, DivergenceError
+from reviser.files import locked
 from reviser.tokenizer import load as load_tokenizer
 from reviser.training.recipes import RECIPES
 from reviser.training.runs import MODEL, OPTIMIZER, STATE, Run
@@ -336,20 +336,18 @@ def test_a_run_in_the_making_is_continued_by_nobody(
     assert train("--resume", run, "--steps", 1) == 0
 
 
-def test_windows_and_file_systems_without_locks_do_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_keeps_others_out_also_where_the_file_system_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
-    with locked(tmp_path / "lock"):
-        with pytest.raises(BlockingIOError), locked(tmp_path / "lock"):
+    for name in ("real", "soft"):
+        with locked(tmp_path / name), pytest.raises(BlockingIOError), locked(tmp_path / name):
             pass
-        with monkeypatch.context() as patch:
-            patch.setattr("fcntl.flock", refuse)
-            with locked(tmp_path / "lock"):
-                pass
-        monkeypatch.setattr("sys.platform", "win32")
-        with locked(tmp_path / "lock"):
+        with locked(tmp_path / name):
             pass
+        monkeypatch.setattr("fcntl.flock", refuse)
 
 
 def test_a_folder_that_cannot_be_made_is_named(

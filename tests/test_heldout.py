@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scramble  # noqa: F401 - registers an order that uses every operator
 import torch
 from tiny import SETTINGS, make_trainer, random_model, show
 
@@ -21,11 +22,11 @@ from reviser.data.examples import heldout_examples
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
+from reviser.orders.record import Draft, Trajectory
+from reviser.orders.registry import parse_order
+from reviser.orders.rng import Random
 from reviser.tokenizer import load
 from reviser.training.heldout import Heldout
-from reviser.trajectory.names import parse_order
-from reviser.trajectory.record import Seed, Trajectory
-from reviser.trajectory.rng import Random
 
 CPU = torch.device("cpu")
 ORDERS = ("left-to-right", "runs:jump=0.2", "random-walk", "0.6*runs:jump=0.2,start=end+0.4*left-to-right")
@@ -34,17 +35,17 @@ ORDERS = ("left-to-right", "runs:jump=0.2", "random-walk", "0.6*runs:jump=0.2,st
 @torch.no_grad()
 def score(model: Transformer, trajectory: Trajectory) -> list[float]:
     """Log-probabilities of a trajectory's actions among the valid ones, one softmax after another."""
-    seed, canvas = trajectory.seed, Canvas()
-    states, history, scores = [canvas], [seed.rules.alphabet.start], []
-    for action in seed.actions:
-        canvas = apply(canvas, action, seed.rules.for_seeding())
+    draft, canvas = trajectory.draft, Canvas()
+    states, history, scores = [canvas], [draft.rules.alphabet.start], []
+    for action in draft.actions:
+        canvas = apply(canvas, action, draft.rules.for_draft())
         states.append(canvas)
         history.append(action)
     for action in trajectory.actions:
         logits = model(torch.tensor([history]), show(states, model.config))[0, -1]
-        valid = valid_actions(canvas, seed.rules)
+        valid = valid_actions(canvas, draft.rules)
         scores.append(float(logits[torch.tensor(valid)].log_softmax(-1)[valid.index(action)]))
-        canvas = apply(canvas, action, seed.rules)
+        canvas = apply(canvas, action, draft.rules)
         states.append(canvas)
         history.append(action)
     return scores
@@ -61,8 +62,8 @@ def test_the_bound_is_what_one_action_after_another_gives(kind: Any, order: str,
     for i in range(len(examples)):
         first, prefix, suffix = int(examples.first[i]), int(examples.prefix[i]), int(examples.suffix[i])
         text = examples.tokens[first : first + prefix + int(examples.length[i]) + suffix].tolist()
-        seed = Seed.infill(text[:prefix], text[len(text) - suffix :], SETTINGS.rules)
-        drawn = policy.draw(seed, text, Random(int(examples.states[i])))
+        draft = Draft.infill(text[:prefix], text[len(text) - suffix :], SETTINGS.rules)
+        drawn = policy.draw(draft, text, Random(int(examples.states[i])))
         assert drawn.log_q is not None
         totals.append(drawn.log_q - sum(score(model, drawn)))
         log_q, tokens = log_q + drawn.log_q, tokens + int(examples.length[i])

@@ -12,9 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "reviser"
-FLOW = ("errors", "actions", "config", "canvas", "spans", "tokenizer", "trajectory", "data", "model", "decoding",
-        "training", "baselines", "evaluation", "viewer", "cli")  # fmt: skip
-TORCHLESS = ("errors", "config", "actions", "canvas", "spans", "tokenizer", "trajectory", "data")
+FLOW = ("errors", "files", "plugins", "actions", "config", "canvas", "tokenizer", "orders", "data", "model",
+        "decoding", "training", "diffusion", "evaluation", "reports", "paper", "viewer", "cli")  # fmt: skip
+TORCHLESS = ("errors", "files", "plugins", "config", "actions", "canvas", "tokenizer", "orders", "data", "reports")
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 EXAMPLES = [path for path in SOURCES if re.search(r">>> (?!.*\+SKIP)", path.read_text("utf8"))]
 
@@ -55,7 +55,7 @@ def test_the_ground_imports_no_torch(room):
 
 
 def test_trajectories_load_without_torch():
-    code = "import sys, reviser.trajectory.draw, reviser.trajectory.statistics, reviser.viewer.terminal; " \
+    code = "import sys, reviser.orders.draw, reviser.orders.statistics, reviser.viewer.terminal; " \
            "sys.exit('torch' in sys.modules)"  # fmt: skip
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -89,7 +89,7 @@ def test_functions_are_short_as_a_rule():
 
 
 def test_the_command_reference_is_up_to_date():
-    from reviser.cli.reference import render
+    from make_cli_reference import render
 
     assert (ROOT / "docs" / "cli.md").read_text("utf8") == render(), "run: make docs"
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.model import attention
-from reviser.model.attention import Layout, attend
+from reviser.model.attention import Layout
 from reviser.model.cache import Cache
 from reviser.model.conditioning import CanvasInput, CrossPool, Pool
 from reviser.model.size import flops_per_position, num_multiplied, num_parameters
@@ -227,8 +227,10 @@ def test_packed_attention_agrees_with_the_reference(breaks: list[list[bool]], se
     torch.manual_seed(seed)
     layout = Layout.of(torch.tensor(breaks).long().cumsum(dim=1))
     q, k, v = torch.randn(3, *layout.segments.shape, 2, 4)
-    assert_close(attend(q, k, v, layout), attention.reference(q, k, v, layout), atol=1e-5)
-    assert_close(attend(q, k, v), attention.reference(q, k, v), atol=1e-5)
+    for packed in (layout, None):
+        kernel = attention.choose(packed, q.device, q.dtype, dropout=0.0)
+        wanted = attention.reference(q, k, v, packed)
+        assert_close(kernel(torch.stack([q, k, v], dim=-3), None), wanted, atol=1e-5)
 
 
 @settings(max_examples=25, deadline=None)

@@ -15,18 +15,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from test_lean import configs, make_model
+from test_cpu_step import configs, make_model
 from tiny import random_model
 
 from reviser import tokenizer as tokenizers
 from reviser.cli import main
 from reviser.config import CanvasConfig, ModelConfig
-from reviser.decoding.lean import LeanStep
+from reviser.decoding.cpu.step import CpuStep
 from reviser.decoding.writer import Writer
 from reviser.errors import CheckpointError
 from reviser.model.checkpoint import from_pretrained, pack_folder, save_pretrained, weights
 from reviser.model.folder import HeldoutBound, Trained, Weights, count_weights, read_config
-from reviser.model.packing import fill, matrices, pack, round_rows, split_scales
+from reviser.model.quantize import fill, matrices, pack, round_rows, split_scales
 from reviser.model.size import num_parameters
 from reviser.model.transformer import Transformer
 from reviser.training.recipes import small
@@ -88,7 +88,7 @@ def reloaded(model: Transformer, how: Weights) -> Transformer:
     return copy
 
 
-def rounded_matrices(steps: LeanStep) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def rounded_matrices(steps: CpuStep) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """The bytes that the kernels read, each with the scales beside it."""
     return [pair for pair in itertools.pairwise(steps._kept) if pair[0].dtype == torch.int8]
 
@@ -101,7 +101,7 @@ def test_the_engine_makes_the_same_bytes_of_a_packed_model(config: ModelConfig, 
         model.embedding.weight[config.alphabet.size :] = 0
         model.head_weight[config.alphabet.size :] = 0
     packed = reloaded(model, "int8")
-    kept = [rounded_matrices(LeanStep(each, "int8")) for each in (model, packed)]
+    kept = [rounded_matrices(CpuStep(each, "int8")) for each in (model, packed)]
     assert len(kept[0]) == 4 * config.num_layers + 1 + (config.canvas.kind == "window")
     for (whole, scales), (whole_again, scales_again) in zip(*kept, strict=True):
         assert torch.equal(whole, whole_again)

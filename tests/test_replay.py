@@ -5,8 +5,8 @@ import pytest
 
 from reviser.actions import OPERATORS, Alphabet
 from reviser.canvas import Canvas, Rules, apply, valid_mask
-from reviser.trajectory import replay
-from reviser.trajectory.rng import Random
+from reviser.orders import replay
+from reviser.orders.rng import Random
 
 ALPHABET = Alphabet(num_text=50, pad=0)
 MILLION, ROUND = 1_000_000, 2_000

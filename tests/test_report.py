@@ -18,20 +18,21 @@ from hypothesis import strategies as st
 from reviser.actions import Alphabet
 from reviser.canvas import Rules
 from reviser.cli import main
-from reviser.evaluation import evalppl, scores
-from reviser.evaluation.arena import Judgment
-from reviser.evaluation.flops_paper import rows as flops_rows
+from reviser.evaluation.judges.arena import Judgment
+from reviser.evaluation.metrics import evalppl
+from reviser.evaluation.metrics import win_rates as scores
 from reviser.evaluation.records import Generation, Measure, make_result
-from reviser.evaluation.report import RENDERERS, render
-from reviser.evaluation.report_html import write_html
-from reviser.evaluation.report_markdown import END, write_markdown, write_table
-from reviser.evaluation.report_markup import UNPRINTABLE
-from reviser.evaluation.report_tables import Bars, Scatter, Section, Table, bar, show, show_any, tabulate
 from reviser.evaluation.texts import lay_out
-from reviser.trajectory.names import parse_order
-from reviser.trajectory.record import Seed
-from reviser.trajectory.rng import Random
-from reviser.trajectory.statistics import summarise
+from reviser.orders.record import Draft
+from reviser.orders.registry import parse_order
+from reviser.orders.rng import Random
+from reviser.orders.statistics import summarise
+from reviser.paper.flops_tables import rows as flops_rows
+from reviser.reports.html import write_html
+from reviser.reports.markdown import END, write_markdown, write_table
+from reviser.reports.markup import UNPRINTABLE
+from reviser.reports.sections import RENDERERS, render
+from reviser.reports.tables import Bars, Scatter, Section, Table, bar, show, show_any, tabulate
 
 ROOT = Path(__file__).parents[1]
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=12)
@@ -98,8 +99,8 @@ def arena_document() -> dict[str, Any]:
 
 
 def statistics(order: str) -> dict[str, Any]:
-    seed = Seed.continuation((), Rules(Alphabet(10, 9), max_length=20))
-    return summarise(parse_order(order).draw(seed, [1, 2, 3] * 4, Random.of(1, i)) for i in range(3))
+    draft = Draft.continuation((), Rules(Alphabet(10, 9), max_length=20))
+    return summarise(parse_order(order).draw(draft, [1, 2, 3] * 4, Random.of(1, i)) for i in range(3))
 
 
 def likelihood_row(system: str, error: float | None) -> dict[str, Any]:

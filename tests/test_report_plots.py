@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviser.evaluation.report_plots import LEFT, WIDTH, draw
-from reviser.evaluation.report_tables import Bar, Bars, Point, Scatter, bar
+from reviser.reports.plots import LEFT, WIDTH, draw
+from reviser.reports.tables import Bar, Bars, Point, Scatter, bar
 
 TEXTS = st.text(max_size=12)
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from test_report import ROOT, documents
 
 from reviser.errors import DataError
-from reviser.evaluation.report import read_report
-from reviser.evaluation.report_markdown import END, fill, write_table
-from reviser.evaluation.report_tables import Table, show_any
+from reviser.reports.markdown import END, fill, write_table
+from reviser.reports.sections import read_report
+from reviser.reports.tables import Table, show_any
 
 SPEED = Table("t", ("threads", "runs"), (("1", "2"),))
 

@@ -14,29 +14,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reviser.actions import Alphabet
-from reviser.baselines.denoiser import FAMILIES
-from reviser.baselines.folder import save_denoiser
-from reviser.baselines.training import count_parameters
 from reviser.cli import build_parser, main
 from reviser.cli.reproduce import is_there, is_trained, resumed, run_step, run_steps
+from reviser.diffusion.denoiser import FAMILIES
+from reviser.diffusion.denoiser_folder import save_denoiser
+from reviser.diffusion.trainer import count_parameters
 from reviser.errors import CheckpointError, ConfigError, DataError
-from reviser.evaluation import reproduction_paper as paper
-from reviser.evaluation.flops import diffusion_flops, flops
+from reviser.evaluation.metrics.flops import diffusion_flops, flops
 from reviser.evaluation.records import Generation, Prompt, make_result, run_as, spell, write_result
-from reviser.evaluation.report import render
-from reviser.evaluation.reproduction import DENOISERS, SCALES, SYSTEMS, Setup, Step, find_scale, pick, plan, writers
-from reviser.evaluation.reproduction_costs import (
+from reviser.model.checkpoint import save_pretrained
+from reviser.model.transformer import Transformer
+from reviser.paper import printed as paper
+from reviser.paper.comparison import _ratio, gather, win_rate
+from reviser.paper.costs import (
     TRAINING_SHARES,
     WRITING_SHARE,
-    Cost,
+    StepCost,
     cost_of,
     positions_of,
     training_flops,
 )
-from reviser.evaluation.reproduction_measures import flops_rows, time_system
-from reviser.evaluation.reproduction_tables import _ratio, gather, win_rate
-from reviser.model.checkpoint import save_pretrained
-from reviser.model.transformer import Transformer
+from reviser.paper.reproduction import DENOISERS, SCALES, SYSTEMS, Setup, Step, find_scale, pick, plan, writers
+from reviser.paper.writing_costs import flops_rows, time_system
+from reviser.reports.sections import render
 from reviser.tokenizer import load
 from reviser.training.progress import PEAK_FLOPS
 from reviser.training.runs import Run
@@ -148,7 +148,7 @@ def test_training_costs_by_hand(setup: Setup) -> None:
     assert training_flops(settings) == expected
     [step] = pick(plan(setup), "train:paper")
     cost = cost_of(setup, step, BYTES.alphabet)
-    assert cost == Cost(expected, TRAINING_SHARES["debug"], (2 * 12 + 4) * weights)
+    assert cost == StepCost(expected, TRAINING_SHARES["debug"], (2 * 12 + 4) * weights)
     assert cost.hours(1e12) == pytest.approx(expected / (0.35 * 1e12) / 3600)
 
 

@@ -13,15 +13,15 @@ from test_reproduce import BYTES, one_line, save_model, write_texts
 from reviser.cli import main
 from reviser.cli.reproduce import _describe, _made_by, _num_written, run_steps
 from reviser.errors import MissingPackageError
-from reviser.evaluation.flops import diffusion_flops
-from reviser.evaluation.gaps import NOTHING
+from reviser.evaluation.metrics.flops import diffusion_flops
+from reviser.evaluation.metrics.gaps import NOTHING
 from reviser.evaluation.records import Generation
-from reviser.evaluation.reproduction import SCALES, SYSTEMS, Setup, Step, pick, plan, writers
-from reviser.evaluation.reproduction_measures import _gmacs, flops_rows
-from reviser.evaluation.reproduction_tables import gather
 from reviser.model.checkpoint import save_pretrained
 from reviser.model.folder import Trained
 from reviser.model.transformer import Transformer
+from reviser.paper.comparison import gather
+from reviser.paper.reproduction import SCALES, SYSTEMS, Setup, Step, pick, plan, writers
+from reviser.paper.writing_costs import _gmacs, flops_rows
 
 RUNS = "runs:jump=0.05,start=end"
 

@@ -16,7 +16,7 @@ from laws import ALPHABET, states
 from reviser.actions import INSERT_MOVE, MOVES, OPERATORS, REPLACE
 from reviser.canvas import Canvas, Rules, apply, valid_mask
 from reviser.decoding.board import Board
-from reviser.decoding.lean_sampling import LeanChooser
+from reviser.decoding.cpu.sampling import CpuChooser
 from reviser.decoding.sampling import (
     GREEDY,
     PAPER,
@@ -31,7 +31,7 @@ from reviser.decoding.sampling import (
 )
 from reviser.errors import ConfigError
 from reviser.model.loss import allowed
-from reviser.trajectory.rng import Random
+from reviser.orders.rng import Random
 
 V, A, PAD, STOP = ALPHABET.num_text, ALPHABET.size, ALPHABET.pad, ALPHABET.stop
 INSERT = 1 << 34
@@ -303,7 +303,7 @@ def test_moves_stay_as_probable_as_the_model_says(bias: float, is_behind_move: b
     expected = (odds * moves.softmax(-1) + rest.softmax(-1)) / (1 + odds)
     chance = (torch.arange(num, dtype=torch.float64) + 0.5) / num
     last = torch.full((num,), ALPHABET.move(4) if is_behind_move else 0)
-    for kind in (Chooser, LeanChooser):
+    for kind in (Chooser, CpuChooser):
         chooser = kind(Sampling(0.5, 3, keep_moves=True, jump_bias=bias), ALPHABET, torch.device("cpu"))
         actions, _ = chooser.choose(logits.repeat(num, 1) + 100, valid, chance, last)
         counts = torch.bincount(actions, minlength=A) / num

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from reviser.actions import OPERATORS, Alphabet
 from reviser.canvas import Canvas, Rules, replay
 from reviser.errors import ActionError
-from reviser.spans import (
+from reviser.paper.spans import (
     span_copy,
     span_delete,
     span_move,

@@ -4,26 +4,26 @@ import pytest
 
 from reviser.actions import OPERATORS, Alphabet
 from reviser.canvas import Rules
-from reviser.trajectory.draw import draw
-from reviser.trajectory.orders import LeftToRight, RandomWalk
-from reviser.trajectory.record import Seed, Trajectory
-from reviser.trajectory.rng import Random
-from reviser.trajectory.statistics import format_table, summarise
+from reviser.orders.draw import draw
+from reviser.orders.policies import LeftToRight, RandomWalk
+from reviser.orders.record import Draft, Trajectory
+from reviser.orders.rng import Random
+from reviser.orders.statistics import format_table, summarise
 
 ALPHABET = Alphabet(num_text=200, pad=199)
 RULES = Rules(ALPHABET, frozenset(OPERATORS))
 
 
 def _null(order, length=145, samples=400):
-    seed, target = Seed.continuation([], RULES), list(range(length))
-    return summarise(draw(order, seed, target, Random.of(1, i)) for i in range(samples))
+    draft, target = Draft.continuation([], RULES), list(range(length))
+    return summarise(draw(order, draft, target, Random.of(1, i)) for i in range(samples))
 
 
 def test_every_row_of_a_small_trajectory_counted_by_hand():
     move = ALPHABET.move
     # 1| ; 1 2| ; |1 2 ; 3|1 2 ; 3 1|2 ; 3 1 4|2 ; DELETE 3 1|2
     actions = (1, 2, move(-2), 3, move(1), 4, ALPHABET.delete, ALPHABET.stop)
-    got = summarise([Trajectory(Seed.continuation([9], RULES), actions, (True,) * len(actions))])
+    got = summarise([Trajectory(Draft.continuation([9], RULES), actions, (True,) * len(actions))])
     assert got["actions_per_token"] == pytest.approx(7 / 3)
     assert got["insert_fraction"] == pytest.approx(4 / 7)
     assert got["move_fraction"] == pytest.approx(2 / 7)
@@ -44,7 +44,7 @@ def test_a_move_right_behind_one_the_other_way_turns_back():
     move = ALPHABET.move
     # Two moves to the left are one way; then right, at once; the last is right again, behind an INSERT.
     actions = (1, 2, 3, move(-2), move(-1), move(1), 4, move(-1), move(1), ALPHABET.stop)
-    got = summarise([Trajectory(Seed.continuation([9], RULES), actions, (True,) * len(actions))])
+    got = summarise([Trajectory(Draft.continuation([9], RULES), actions, (True,) * len(actions))])
     assert got["turn_fraction"] == pytest.approx(2 / 5)
 
 

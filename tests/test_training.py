@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scramble  # noqa: F401 - registers an order that uses every operator
 import torch
 from tiny import SETTINGS, make_trainer, random_model, settings
 from torch import Tensor
@@ -23,12 +24,12 @@ from reviser.model.attention import Layout
 from reviser.model.checkpoint import save_pretrained, weights
 from reviser.model.size import flops_per_position, num_parameters
 from reviser.model.transformer import Transformer
+from reviser.orders.registry import parse_order
 from reviser.training.objective import Objective, label_nats, to_inputs
 from reviser.training.optimizer import build_optimizers, lr_factor, set_lr
 from reviser.training.progress import Speed, step_flops
 from reviser.training.recipes import RECIPES, debug, find_recipe
 from reviser.training.settings import OptimizerConfig
-from reviser.trajectory.names import parse_order
 
 CPU = torch.device("cpu")
 GPT2 = Alphabet(50257, 50256)

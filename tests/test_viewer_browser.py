@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import scramble  # noqa: F401 - registers an order that uses every operator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laws import pick_valid
@@ -20,12 +21,12 @@ from test_tokenizer import unigram, wordpiece
 
 from reviser.actions import OPERATORS
 from reviser.canvas import Rules, apply, is_valid
+from reviser.orders.record import Draft, Trajectory
+from reviser.orders.registry import parse_order
+from reviser.orders.rng import Random
+from reviser.orders.statistics import Counts
 from reviser.tokenizer import load
-from reviser.trajectory.names import parse_order
-from reviser.trajectory.record import Seed, Trajectory
-from reviser.trajectory.rng import Random
-from reviser.trajectory.statistics import Counts
-from reviser.viewer.html import Example, write_page
+from reviser.viewer.replay_page import Example, write_page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
@@ -156,8 +157,8 @@ def trajectories(draw):
     suffix = draw(st.integers(0, len(given_text) - prefix))
     cursor = draw(st.integers(prefix, len(given_text) - suffix))
     rules = Rules(byte_tokenizer().alphabet, frozenset(OPERATORS), prefix, suffix, max_length=len(given_text) + 24)
-    seed = Seed(tuple(given_text), cursor, rules)
-    canvas, actions = seed.canvas, []
+    draft = Draft(tuple(given_text), cursor, rules)
+    canvas, actions = draft.canvas, []
     for number, text in draw(st.lists(st.tuples(st.integers(0, 40), st.sampled_from(list(pool))), max_size=70)):
         # Half of the choices are inserts, or little would ever stand there to edit.
         action = text if number > 20 and is_valid(canvas, text, rules) else pick_valid(canvas, rules, number, text)
@@ -165,7 +166,7 @@ def trajectories(draw):
             actions.append(action)
             canvas = apply(canvas, action, rules)
     actions += [65] * canvas.is_replacing + [rules.alphabet.stop]
-    return Trajectory(seed, tuple(actions), (True,) * len(actions))
+    return Trajectory(draft, tuple(actions), (True,) * len(actions))
 
 
 def show(browser, folder, trajectories, tokenizer, **more):
@@ -218,7 +219,7 @@ PROSE = "It was a quiet morning; the naïve gulls — all 12 of them — lay sti
 def drawn_by(order, tokenizer, text=PROSE, prefix=0, number=1):
     rules = Rules(tokenizer.alphabet, frozenset(OPERATORS), max_length=2048)
     target = tokenizer.encode(text)
-    return parse_order(order).draw(Seed.continuation(target[:prefix], rules), target, Random.of(number))
+    return parse_order(order).draw(Draft.continuation(target[:prefix], rules), target, Random.of(number))
 
 
 @pytest.mark.parametrize("name", ["default", "wordpiece", "unigram"])
@@ -232,7 +233,7 @@ def test_orders_in_other_vocabularies_replay_too(browser, tmp_path, name):
 
 
 def operators_of(trajectory):
-    alphabet = trajectory.seed.rules.alphabet
+    alphabet = trajectory.draft.rules.alphabet
     return {alphabet.operator(action) for action in trajectory.actions} - {None}
 
 
@@ -339,9 +340,9 @@ def test_marks_of_direction_and_markup_stay_text(browser, tmp_path):
 def test_what_was_marked_is_marked(browser, tmp_path):
     tokenizer = byte_tokenizer()
     rules = Rules(tokenizer.alphabet, frozenset(OPERATORS), max_length=64)
-    alphabet, seed = tokenizer.alphabet, Seed.infill(b"ab", b"yz", rules)
+    alphabet, draft = tokenizer.alphabet, Draft.infill(b"ab", b"yz", rules)
     actions = (99, 100, alphabet.move(-1), 101, alphabet.replace, 102, alphabet.stop)
-    show(browser, tmp_path, [Trajectory(seed, actions, (True,) * len(actions))], tokenizer)
+    show(browser, tmp_path, [Trajectory(draft, actions, (True,) * len(actions))], tokenizer)
     read = "Array.from(document.querySelectorAll('#canvas .{}'), (each) => each.textContent).join('')"
     fresh = [browser.run(f"reviser.go({step}), " + read.format("fresh")) for step in range(len(actions) + 1)]
     assert fresh == ["", "c", "d", "", "e", "", "f", ""]
@@ -355,18 +356,18 @@ def test_what_was_marked_is_marked(browser, tmp_path):
 def test_a_way_back_is_one_revision_and_an_insert_at_the_end_is_none(browser, tmp_path):
     tokenizer = byte_tokenizer()
     back, forth, stop = tokenizer.alphabet.move(-1), tokenizer.alphabet.move(1), tokenizer.alphabet.stop
-    seed = Seed.infill(b"ab", b"yz", Rules(tokenizer.alphabet, max_length=64))
+    draft = Draft.infill(b"ab", b"yz", Rules(tokenizer.alphabet, max_length=64))
     actions = (99, 100, back, 101, 102, back, forth, forth, 103, back, 104, forth, 105, stop)
-    show(browser, tmp_path, [Trajectory(seed, actions, (True,) * len(actions))], tokenizer)
+    show(browser, tmp_path, [Trajectory(draft, actions, (True,) * len(actions))], tokenizer)
     assert browser.run("reviser.revisions(0)") == [4, 11]
 
 
 def test_a_step_shows_its_probability_and_what_else_was_considered(browser, tmp_path):
     tokenizer = byte_tokenizer()
-    seed = Seed.continuation([], Rules(tokenizer.alphabet))
+    draft = Draft.continuation([], Rules(tokenizer.alphabet))
     stop = tokenizer.alphabet.stop
     actions, ranked = (97, 98, stop), (((97, math.log(0.5)), (stop, math.log(0.25))), ((99, math.log(0.6)),))
-    trajectory = Trajectory(seed, actions, (True,) * 3)
+    trajectory = Trajectory(draft, actions, (True,) * 3)
     show(browser, tmp_path, [trajectory], tokenizer, log_probabilities=(math.log(0.5), -9.0), alternatives=ranked)
     said = "[row.innerText.replace(/\\s+/g, ' '), row.className]"
     rows = f"Array.from(document.querySelectorAll('#step li'), (row) => {said})"

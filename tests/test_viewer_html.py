@@ -18,11 +18,11 @@ from reviser.actions import OPERATORS
 from reviser.canvas import Rules
 from reviser.cli import main
 from reviser.errors import ConfigError, DataError, TokenizerError
+from reviser.orders.record import Draft, Trajectory
+from reviser.orders.registry import parse_order
+from reviser.orders.rng import Random
 from reviser.tokenizer import load
-from reviser.trajectory.names import parse_order
-from reviser.trajectory.record import Seed, Trajectory
-from reviser.trajectory.rng import Random
-from reviser.viewer.html import STATIC, Example, page, write_page
+from reviser.viewer.replay_page import STATIC, Example, page, write_page
 
 BYTES = load("bytes")
 HOSTILE = "</script><script>alert(1)</script><!-- <script> {{data}} \u202e\u2066\u2028\x00\ufeff\x85 &amp; \"'"
@@ -33,7 +33,7 @@ BEYOND = ("http:", "https:", "//www", "url(", "@import", "import(", "fetch(", "X
 def draw(text, tokenizer=BYTES, order="runs:jump=0.2", prefix=0, number=0):
     chosen, target = parse_order(order), tokenizer.encode(text)
     rules = Rules(tokenizer.alphabet, frozenset(OPERATORS), max_length=4096)
-    return chosen.draw(Seed.continuation(target[:prefix], rules), target, Random.of(number))
+    return chosen.draw(Draft.continuation(target[:prefix], rules), target, Random.of(number))
 
 
 class Reader(HTMLParser):
@@ -98,8 +98,8 @@ def test_no_text_and_no_title_can_leave_its_place(text, title):
 )
 def test_what_the_page_spells_is_what_the_tokenizer_decodes(drawn):
     tokenizer, tokens = drawn
-    seed = Seed.edit(tokens, Rules(tokenizer.alphabet))
-    data = data_of(page([Example(Trajectory(seed, (tokenizer.alphabet.stop,), (True,)))], tokenizer, ""))
+    draft = Draft.edit(tokens, Rules(tokenizer.alphabet))
+    data = data_of(page([Example(Trajectory(draft, (tokenizer.alphabet.stop,), (True,)))], tokenizer, ""))
     assert read_back(data, tokens) == tokenizer.decode(tokens)
 
 
@@ -110,7 +110,7 @@ def test_the_page_holds_seed_actions_scores_and_noise_as_they_are():
     scores = (*(-0.12345 * step for step in range(n - 2)), -math.inf)
     ranked = tuple(((97, -0.5), (BYTES.alphabet.stop, -math.inf)) for _ in range(n - 1))
     [got] = data_of(page([Example(drawn, "x < y", scores, ranked)], BYTES, "t"))["examples"]
-    assert (got["seed"], got["cursor"], got["prefix"], got["suffix"]) == ([97, 98, 99], 3, 3, 0)
+    assert (got["draft"], got["cursor"], got["prefix"], got["suffix"]) == ([97, 98, 99], 3, 3, 0)
     assert tuple(got["actions"]) == drawn.actions
     assert [index not in got["noise"] for index in range(n)] == list(drawn.has_loss)
     assert got["title"] == "x < y"
@@ -132,11 +132,11 @@ def scored(num_actions):
     """An example of long ids, with five alternatives an action and hardly any token twice."""
     tokenizer = load("default")
     tokens = [1 + (7919 * step) % (tokenizer.num_text - 1) for step in range(6 * num_actions)]
-    seed = Seed.continuation([], Rules(tokenizer.alphabet, max_length=4096))
+    draft = Draft.continuation([], Rules(tokenizer.alphabet, max_length=4096))
     actions = (*tokens[: num_actions - 1], tokenizer.alphabet.stop)
     scores = tuple(-1.23456 - step for step in range(num_actions))
     ranked = tuple(tuple((token, -2.34567) for token in tokens[step::num_actions][:5]) for step in range(num_actions))
-    return Example(Trajectory(seed, actions, (True,) * num_actions), "", scores, ranked), tokenizer
+    return Example(Trajectory(draft, actions, (True,) * num_actions), "", scores, ranked), tokenizer
 
 
 def test_size_grows_with_the_actions_alone():

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
+import scramble  # noqa: F401 - registers an order that uses every operator
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import ALPHABET, TEXT, pick_valid, states
@@ -16,10 +17,10 @@ from screen import COLOUR, Screen
 
 from reviser.canvas import Canvas, Rules, apply
 from reviser.decoding.engine import Event
+from reviser.orders.record import Draft, Trajectory
+from reviser.orders.registry import parse_order
+from reviser.orders.rng import Random
 from reviser.tokenizer import load
-from reviser.trajectory.names import parse_order
-from reviser.trajectory.record import Seed, Trajectory
-from reviser.trajectory.rng import Random
 from reviser.viewer import live
 from reviser.viewer.live import FADE, Frames, Timed, draw, draw_final, follow, printable, watch, wrap
 from reviser.viewer.terminal import PLAIN_BAR
@@ -43,19 +44,19 @@ def make_trajectory(text: str, number: int, order: str = "scramble") -> Trajecto
 
     rules = Rules(BYTES.alphabet, frozenset(OPERATORS), max_length=4096)
     target = BYTES.encode(text)
-    return parse_order(order).draw(Seed.continuation(target[:2], rules), target, Random.of(number))
+    return parse_order(order).draw(Draft.continuation(target[:2], rules), target, Random.of(number))
 
 
 def make_events(trajectory: Trajectory) -> Iterator[Event]:
-    canvas = trajectory.seed.canvas
+    canvas = trajectory.draft.canvas
     for step, action in enumerate(trajectory.actions):
-        canvas = apply(canvas, action, trajectory.seed.rules)
+        canvas = apply(canvas, action, trajectory.draft.rules)
         yield Event(step, action, -0.5, (), canvas)
 
 
 def show(trajectory: Trajectory, console: Console, pace: float = 0.0) -> tuple[str, list[Event]]:
     """What is written to the terminal, and what is passed on."""
-    passed = list(watch(Timed(make_events(trajectory)), trajectory.seed, BYTES, console, pace))
+    passed = list(watch(Timed(make_events(trajectory)), trajectory.draft, BYTES, console, pace))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue(), passed
 
@@ -93,7 +94,7 @@ def test_a_frame_fits_the_screen_and_has_the_cursor_in_view(text: str, data: st.
     cursor = data.draw(st.integers(0, len(tokens)))
     width, height = data.draw(st.integers(20, 90)), data.draw(st.integers(4, 12))
     console = make_console(width, height, has_colour=False)
-    frames = Frames(Seed(tokens, cursor, Rules(BYTES.alphabet, max_length=4096)), BYTES, console)
+    frames = Frames(Draft(tokens, cursor, Rules(BYTES.alphabet, max_length=4096)), BYTES, console)
     frames.top = data.draw(st.integers(0, 30))
     lines = frames.frame().plain.split("\n")
     assert len(lines) < height
@@ -195,7 +196,7 @@ def test_the_pace_is_kept_and_a_slow_model_is_not_slowed_further(
     clock, trajectory = Clock(cost), make_trajectory("a few words", 5)
     monkeypatch.setattr(live, "time", clock)
     timed = Timed(clock.work(make_events(trajectory)))
-    count = len(list(watch(timed, trajectory.seed, BYTES, make_console(), pace)))
+    count = len(list(watch(timed, trajectory.draft, BYTES, make_console(), pace)))
     assert clock.now - 100 == pytest.approx(count * seconds)
     assert timed.seconds == pytest.approx(count * cost)
     assert timed.rate == pytest.approx(1 / cost if cost else 0.0)
@@ -207,7 +208,7 @@ def test_no_more_frames_are_drawn_than_an_eye_can_see(monkeypatch: pytest.Monkey
     clock, trajectory = Clock(0.001), make_trajectory("word " * 60, 5, "runs")
     monkeypatch.setattr(live, "time", clock)
     console = make_console()
-    list(watch(Timed(clock.work(make_events(trajectory))), trajectory.seed, BYTES, console, 0.0))
+    list(watch(Timed(clock.work(make_events(trajectory))), trajectory.draft, BYTES, console, 0.0))
     assert isinstance(console.file, io.StringIO)
     num_drawn, num_seconds = console.file.getvalue().count("actions/s"), len(trajectory.actions) * 0.001
     assert 10 < num_drawn <= num_seconds * live.FRAMES_PER_S + 2
@@ -216,7 +217,7 @@ def test_no_more_frames_are_drawn_than_an_eye_can_see(monkeypatch: pytest.Monkey
 @pytest.mark.usefixtures("every_frame")
 def test_whoever_leaves_early_finds_a_clean_screen_and_loses_no_action() -> None:
     trajectory, console = make_trajectory("leave me here", 4), make_console(40, 10)
-    shown = watch(Timed(make_events(trajectory)), trajectory.seed, BYTES, console, 0.0)
+    shown = watch(Timed(make_events(trajectory)), trajectory.draft, BYTES, console, 0.0)
     taken = list(itertools.islice(shown, 5))
     shown.close()
     assert isinstance(console.file, io.StringIO)

@@ -10,15 +10,15 @@ import torch
 
 from reviser.actions import OPERATORS
 from reviser.config import CanvasConfig, ModelConfig
+from reviser.decoding.presets import DEFAULT, GREEDY, Sampling
 from reviser.decoding.reference import decode
-from reviser.decoding.settings import DEFAULT, GREEDY, Sampling
 from reviser.decoding.writer import Writer
 from reviser.errors import ConfigError, TokenizerError
 from reviser.model.checkpoint import save_pretrained
 from reviser.model.transformer import Transformer
+from reviser.orders.record import from_record, to_record
+from reviser.orders.rng import Random
 from reviser.tokenizer import load
-from reviser.trajectory.record import from_record, to_record
-from reviser.trajectory.rng import Random
 
 DOCS = Path(__file__).parents[1] / "docs" / "decoding.md"
 
@@ -49,10 +49,10 @@ def test_generate_keeps_the_prompt_and_the_order_of_prompts(writer: Writer) -> N
     assert len(texts) == 6
     assert [text.text[:3] for text in texts[:2] + texts[4:]] == ["abc", "abc", "xyz", "xyz"]
     assert all(text.text.endswith(text.new) for text in texts)
-    assert texts[0].written != texts[1].written
+    assert texts[0].decoded != texts[1].decoded
     assert writer.generate([]) == []
-    others = {text.written for text in writer.generate("abc", n=3, max_actions=30, seed=5)}
-    assert not others & {text.written for text in writer.generate("abc", n=3, max_actions=30, seed=4)}
+    others = {text.decoded for text in writer.generate("abc", n=3, max_actions=30, seed=5)}
+    assert not others & {text.decoded for text in writer.generate("abc", n=3, max_actions=30, seed=4)}
     assert writer.generate("abc", n=2, max_actions=30, seed=4) == texts[:2]
 
 
@@ -63,15 +63,15 @@ def test_infill_keeps_both_sides(writer: Writer) -> None:
 
 def test_edit_starts_from_the_text_and_replays(writer: Writer) -> None:
     [text] = writer.edit("some text", max_actions=12, sampling=Sampling(stop_bias=-5.0))
-    assert text.seed.tokens == tuple(b"some text")
+    assert text.draft.tokens == tuple(b"some text")
     again = from_record(to_record(text.trajectory))
-    assert again.final.tokens == text.written.canvas.tokens
+    assert again.final.tokens == text.decoded.canvas.tokens
 
 
 def test_the_plain_decoder_agrees(writer: Writer) -> None:
     [text] = writer.generate("abc", max_actions=25, seed=9)
-    plain = decode(writer.model, text.seed, DEFAULT, 25, Random.of(9, 0, 0).state)
-    assert text.written.actions == plain.actions
+    plain = decode(writer.model, text.draft, DEFAULT, 25, Random.of(9, 0, 0).state)
+    assert text.decoded.actions == plain.actions
     assert text.log_probability == pytest.approx(sum(plain.log_probabilities), abs=1e-3)
 
 
@@ -80,7 +80,7 @@ def test_an_engine_that_is_kept_writes_as_a_new_one(folder: Path) -> None:
     keeping._has_graphs = True
     for prompts in (["abc", "d"], ["x", "yz"], ["abc"], ["x", "yz"]):
         texts, again = (each.generate(prompts, max_actions=25, seed=3) for each in (writer, keeping))
-        assert [text.written.actions for text in texts] == [text.written.actions for text in again]
+        assert [text.decoded.actions for text in texts] == [text.decoded.actions for text in again]
     [kept] = keeping._idle.values()
     keeping.generate(["q", "r"], max_actions=5)
     assert list(keeping._idle.values()) == [kept]
@@ -95,8 +95,8 @@ def test_int8_weights_may_be_decoded_in_float32(folder: Path) -> None:
 def test_the_stream_tells_the_same_story(writer: Writer) -> None:
     [text] = writer.generate("abc", max_actions=25, seed=9)
     events = list(writer.stream("abc", max_actions=25, seed=9))
-    assert tuple(event.action for event in events) == text.written.actions
-    assert events[-1].canvas == text.written.canvas
+    assert tuple(event.action for event in events) == text.decoded.actions
+    assert events[-1].canvas == text.decoded.canvas
     for event in events:
         scores = [score for _, score in event.alternatives]
         assert scores == sorted(scores, reverse=True)
@@ -113,7 +113,7 @@ def test_best_of_keeps_the_most_probable(writer: Writer) -> None:
 
 def test_max_tokens_bounds_what_is_written(writer: Writer) -> None:
     [text] = writer.generate("abc", max_tokens=4, max_actions=60, sampling=Sampling(stop_bias=-50.0))
-    assert len(text.written.canvas.tokens) <= 7
+    assert len(text.decoded.canvas.tokens) <= 7
 
 
 def test_limits_are_clear_errors(writer: Writer) -> None:

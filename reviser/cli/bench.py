@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.leaf import add_leaf
-from reviser.cli.results import DEVICE, add_out, hand_over
+from reviser.cli.command import add_leaf
+from reviser.cli.options import DEVICE, add_out, hand_over
 from reviser.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _add_trajectories(kinds: argparse._SubParsersAction[ArgumentParser]) -> None
 
 def run_trajectories(args: argparse.Namespace) -> int:
     from reviser.evaluation.records import make_result
-    from reviser.trajectory.speed import measure
+    from reviser.orders.draw_speed import measure
 
     row = measure(num_tokens=args.n, threads=args.threads, seconds=args.seconds)
     result = make_result("trajectory_speed", [row], {"seconds": args.seconds})
@@ -81,11 +81,11 @@ def run_train(args: argparse.Namespace) -> int:
     import torch
 
     from reviser.actions import Alphabet
-    from reviser.baselines.training import trainer_of
     from reviser.config import override, to_dict
+    from reviser.diffusion.trainer import trainer_of
     from reviser.evaluation.records import make_result
     from reviser.training.recipes import find_recipe
-    from reviser.training.speed import profile_recipe
+    from reviser.training.train_speed import profile_recipe
 
     if args.steps < 1 or args.warmup < 0:
         raise ConfigError(f"--steps {args.steps} and --warmup {args.warmup} must be at least 1 and 0")
@@ -99,8 +99,8 @@ def run_train(args: argparse.Namespace) -> int:
 
 
 def _measure_training(args: argparse.Namespace, settings: RunConfig) -> dict[str, Any]:
-    from reviser.baselines.training import trainer_of
-    from reviser.training.speed import measure_plain, measure_recipe
+    from reviser.diffusion.trainer import trainer_of
+    from reviser.training.train_speed import measure_plain, measure_recipe
 
     positions, context = settings.train.rows * settings.data.row, settings.model.context
     row: dict[str, Any] = {
@@ -154,7 +154,7 @@ def run_decode(args: argparse.Namespace) -> int:
 
     from reviser.actions import Alphabet
     from reviser.config import override
-    from reviser.decoding.speed import measure
+    from reviser.decoding.decode_speed import measure
     from reviser.evaluation.records import make_result
     from reviser.training.distributed import join_team
     from reviser.training.recipes import find_recipe

@@ -10,16 +10,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.leaf import add_leaf
-from reviser.cli.progress import show_progress
+from reviser.cli.command import add_leaf
+from reviser.cli.progress_bar import show_progress
 from reviser.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Iterator
 
-    from reviser.cli.progress import Bar
-    from reviser.data.corpus import Progress
+    from reviser.cli.progress_bar import ProgressBar
+    from reviser.data.corpus import PrepareProgress
     from reviser.data.shards import Header
 
 SAMPLE_BYTES = 1_000_000
@@ -164,7 +164,7 @@ class _Reading:
         self.num_documents, self.num_bytes = 0, 0
         self.sample: list[str] = []
 
-    def texts(self, bar: Bar) -> Iterator[str]:
+    def texts(self, bar: ProgressBar) -> Iterator[str]:
         for document in self._documents:
             if self._limit is not None and self.num_bytes >= self._limit:
                 return
@@ -231,7 +231,7 @@ def _as_json(folder: str, header: Header) -> dict[str, Any]:
     return {"folder": str(folder)} | header.as_json()
 
 
-def _describe(progress: Progress) -> str:
+def _describe(progress: PrepareProgress) -> str:
     return (
         f"{progress.num_documents:,} documents, {progress.num_tokens / 1e6:,.1f}M tokens, "
         f"{progress.num_bytes / 1e6:,.1f} MB of text"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reviser.cli.leaf import add_leaf
-from reviser.cli.results import DEVICE, add_system, check_positive
+from reviser.cli.command import add_leaf
+from reviser.cli.options import DEVICE, add_system, check_positive
 from reviser.errors import ConfigError, ReviserError
 
 if TYPE_CHECKING:
@@ -168,9 +168,9 @@ def _model(spec: str) -> Path:
 
 def _trained_order(model: Path) -> str | None:
     """The order a model says it was trained with, where it does; a diffusion model has none."""
-    from reviser.baselines.denoiser import FAMILIES
-    from reviser.baselines.folder import family_of
-    from reviser.evaluation.likelihood import trained_order
+    from reviser.diffusion.denoiser import FAMILIES
+    from reviser.diffusion.denoiser_folder import family_of
+    from reviser.evaluation.metrics.likelihood import trained_order
 
     try:
         return None if family_of(model) in FAMILIES else trained_order(model)

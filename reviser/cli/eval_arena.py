@@ -8,16 +8,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.leaf import add_leaf
-from reviser.cli.progress import show_progress
-from reviser.cli.results import DEVICE, DTYPES, PROMPTS, add_out, check_positive, hand_over
+from reviser.cli.command import add_leaf
+from reviser.cli.options import DEVICE, DTYPES, PROMPTS, add_out, check_positive, hand_over
+from reviser.cli.progress_bar import show_progress
 from reviser.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-    from reviser.evaluation.arena import Judge, JudgmentFile, Pair
     from reviser.evaluation.evaluator import Evaluator
+    from reviser.evaluation.judges.arena import Judge, JudgmentFile, Pair
 
 
 def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -74,10 +74,10 @@ def _add_asking(parser: ArgumentParser) -> None:
 
 
 def run_arena(args: argparse.Namespace) -> int:
-    from reviser.data.shards import hash_file
-    from reviser.evaluation.arena import read_judgments
+    from reviser.evaluation.judges.arena import read_judgments
+    from reviser.evaluation.metrics.win_rates import score
     from reviser.evaluation.records import hash_files, make_result
-    from reviser.evaluation.scores import score
+    from reviser.files import hash_file
 
     if bool(args.generations) != (args.judge is not None):
         raise ConfigError(
@@ -112,7 +112,7 @@ def run_arena(args: argparse.Namespace) -> int:
 
 
 def _pairs(args: argparse.Namespace) -> list[Pair]:
-    from reviser.evaluation.arena import make_pairs, refuse_empty
+    from reviser.evaluation.judges.arena import make_pairs, refuse_empty
     from reviser.evaluation.records import read_generations
 
     check_positive(args, "n")
@@ -125,8 +125,8 @@ def _pairs(args: argparse.Namespace) -> list[Pair]:
 
 def _judge(judgments: str, judge: Judge, pairs: list[Pair]) -> bool:
     """Judge what is missing; whether nothing is missing any more."""
-    from reviser.data.lock import locked
-    from reviser.evaluation.arena import JudgmentFile, decide_empty
+    from reviser.evaluation.judges.arena import JudgmentFile, decide_empty
+    from reviser.files import locked
 
     path = Path(judgments)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ def _judge(judgments: str, judge: Judge, pairs: list[Pair]) -> bool:
 
 
 def _hold(judge: Judge, missing: list[Pair], file: JudgmentFile) -> bool:
-    from reviser.evaluation.arena import hold
+    from reviser.evaluation.judges.arena import hold
 
     def tell_stop() -> None:
         print("finishing what the judge was asked; Ctrl-C again leaves at once", file=sys.stderr)
@@ -160,8 +160,8 @@ def _open_judge(args: argparse.Namespace) -> Judge:
 
 
 def _open_chat(args: argparse.Namespace) -> Judge:
-    from reviser.evaluation.endpoint import Endpoint, read_key
-    from reviser.evaluation.judges import CHAT_TEMPLATE, ChatJudge, read_template
+    from reviser.evaluation.judges.endpoint import Endpoint, read_key
+    from reviser.evaluation.judges.models import CHAT_TEMPLATE, ChatJudge, read_template
 
     if args.url is None:
         raise ConfigError("--judge http needs --url, the address of a chat endpoint such as http://localhost:8000/v1")
@@ -185,14 +185,14 @@ def _read_body(text: str) -> dict[str, Any]:
 
 
 def _open_critic(args: argparse.Namespace) -> Judge:
-    from reviser.evaluation.judges import CRITIC_TEMPLATE, CriticJudge, read_template
+    from reviser.evaluation.judges.models import CRITIC_TEMPLATE, CriticJudge, read_template
 
     template = read_template(args.template) if args.template else CRITIC_TEMPLATE
     return CriticJudge(_load(args), args.batch, args.reply_tokens or 16, template)
 
 
 def _open_likelihood(args: argparse.Namespace) -> Judge:
-    from reviser.evaluation.judges import EvaluatorScorer, LikelihoodJudge
+    from reviser.evaluation.judges.models import EvaluatorScorer, LikelihoodJudge
 
     return LikelihoodJudge(EvaluatorScorer(_load(args)), args.margin)
 

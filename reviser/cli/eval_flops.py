@@ -8,8 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.leaf import add_leaf
-from reviser.cli.results import add_out, hand_over
+from reviser.cli.command import add_leaf
+from reviser.cli.options import add_out, hand_over
 from reviser.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def run_flops(args: argparse.Namespace) -> int:
-    from reviser.evaluation.flops_paper import LENGTH, rows
     from reviser.evaluation.records import make_result
+    from reviser.paper.flops_tables import LENGTH, rows
 
     if args.model is None:
         _refuse_options(args, DEFAULTS, "needs --model: the paper's tables are for its own lengths")
@@ -71,8 +71,8 @@ def _refuse_options(args: argparse.Namespace, names: dict[str, Any] | list[str],
 def _own_rows(args: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Three systems of one shape, and the settings they were worked out for."""
     from reviser.config import to_dict
-    from reviser.evaluation.flops import diffusion_flops, flops, left_to_right_flops
-    from reviser.evaluation.flops_paper import Row
+    from reviser.evaluation.metrics.flops import diffusion_flops, flops, left_to_right_flops
+    from reviser.paper.flops_tables import Row
 
     model = _find_model(args)
     given = {name: getattr(args, name) if getattr(args, name) is not None else DEFAULTS[name] for name in DEFAULTS}

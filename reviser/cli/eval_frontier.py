@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.leaf import add_leaf
-from reviser.cli.results import PROMPTS, add_out, hand_over
+from reviser.cli.command import add_leaf
+from reviser.cli.options import PROMPTS, add_out, hand_over
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -36,10 +36,10 @@ def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def run_frontier(args: argparse.Namespace) -> int:
-    from reviser.evaluation.frontier import frontier
+    from reviser.evaluation.metrics.frontier import frontier
     from reviser.evaluation.records import hash_files, make_result
-    from reviser.evaluation.report import read_result
     from reviser.evaluation.texts import read_texts
+    from reviser.reports.sections import read_result
 
     files = [args.evalppl, *([args.likelihood] if args.likelihood else [])]
     read = [_rows(read_result(Path(file)), file, kind) for file, kind in zip(files, KINDS, strict=False)]
@@ -64,7 +64,7 @@ def _rows(document: Any, file: str, kind: str) -> list[dict[str, Any]]:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    from reviser.evaluation.report_kinds import frontier
+    from reviser.reports.kinds import frontier
 
     [table] = frontier({"kind": "frontier", "rows": rows})
     lines = [table.columns, *table.rows]

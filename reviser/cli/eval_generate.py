@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.leaf import add_leaf
-from reviser.cli.progress import count_up
-from reviser.cli.results import DEVICE, PROMPTS, add_out, add_system, check_positive, hand_over
+from reviser.cli.command import add_leaf
+from reviser.cli.options import DEVICE, PROMPTS, add_out, add_system, check_positive, hand_over
+from reviser.cli.progress_bar import count_up
 from reviser.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.leaf import add_leaf
-from reviser.cli.progress import count_up
+from reviser.cli.command import add_leaf
+from reviser.cli.progress_bar import count_up
 from reviser.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
     from reviser.evaluation.records import Prompt
-    from reviser.trajectory.orders import Order
+    from reviser.orders.policies import Order
 
 
 def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -68,8 +68,8 @@ def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 def run_likelihood(args: argparse.Namespace) -> int:
     from reviser import tokenizer as tokenizers
-    from reviser.baselines.folder import load_tokenizer
-    from reviser.evaluation.likelihood import beside_first, cut_prompts
+    from reviser.diffusion.denoiser_folder import load_tokenizer
+    from reviser.evaluation.metrics.likelihood import beside_first, cut_prompts
     from reviser.evaluation.records import make_result, write_result
 
     _check_numbers(args)
@@ -95,10 +95,10 @@ def _check_numbers(args: argparse.Namespace) -> None:
 
 def _systems(args: argparse.Namespace) -> list[tuple[str, str, Order | None]]:
     """Name, model folder and order of each system; a diffusion model has none."""
-    from reviser.baselines.denoiser import FAMILIES
-    from reviser.baselines.folder import family_of
-    from reviser.evaluation.likelihood import trained_order
-    from reviser.trajectory.names import parse_order
+    from reviser.diffusion.denoiser import FAMILIES
+    from reviser.diffusion.denoiser_folder import family_of
+    from reviser.evaluation.metrics.likelihood import trained_order
+    from reviser.orders.registry import parse_order
 
     if len(args.order) not in (0, 1, len(args.system)):
         raise ConfigError(
@@ -121,7 +121,8 @@ def _systems(args: argparse.Namespace) -> list[tuple[str, str, Order | None]]:
 
 def _open_texts(args: argparse.Namespace) -> tuple[Iterator[tuple[str, str]], dict[str, str]]:
     """Names and texts of documents, and where they come from."""
-    from reviser.data.shards import Shards, hash_file
+    from reviser.data.shards import Shards
+    from reviser.files import hash_file
 
     if args.texts:
         documents = _read_texts(args.texts)
@@ -147,13 +148,13 @@ def _read_texts(file: str) -> Iterator[tuple[str, str]]:
 def _measure(
     args: argparse.Namespace, name: str, folder: str, order: Order | None, prompts: list[Prompt]
 ) -> dict[str, Any]:
-    from reviser.baselines.folder import load_model, load_tokenizer
-    from reviser.baselines.published import is_published, weights_file
-    from reviser.data.shards import hash_file
-    from reviser.evaluation.likelihood import measure
+    from reviser.diffusion.denoiser_folder import load_model, load_tokenizer
+    from reviser.diffusion.published import is_published, weights_file
+    from reviser.evaluation.metrics.likelihood import measure
+    from reviser.files import hash_file
     from reviser.model.checkpoint import WEIGHTS, find
+    from reviser.orders.policies import LeftToRight
     from reviser.training.distributed import join_team
-    from reviser.trajectory.orders import LeftToRight
 
     model = load_model(folder, join_team(args.device).device)
     is_exact = isinstance(order, LeftToRight)

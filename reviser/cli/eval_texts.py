@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.leaf import add_leaf
-from reviser.cli.progress import count_up
-from reviser.cli.results import DEVICE, DTYPES, PROMPTS, add_out, check_positive, hand_over
+from reviser.cli.command import add_leaf
+from reviser.cli.options import DEVICE, DTYPES, PROMPTS, add_out, check_positive, hand_over
+from reviser.cli.progress_bar import count_up
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -108,8 +108,8 @@ def _add_shared(parser: ArgumentParser, batch: int) -> None:
 
 
 def run_evalppl(args: argparse.Namespace) -> int:
-    from reviser.evaluation.evalppl import score, summarise
     from reviser.evaluation.evaluators import load
+    from reviser.evaluation.metrics.evalppl import score, summarise
     from reviser.evaluation.texts import lay_out, read_texts
     from reviser.training.distributed import join_team
 
@@ -129,8 +129,8 @@ def run_evalppl(args: argparse.Namespace) -> int:
 
 def run_mauve(args: argparse.Namespace) -> int:
     from reviser.evaluation.evaluators import require
-    from reviser.evaluation.features import embed, load_features, parse
-    from reviser.evaluation.mauve import check_counts, summarise
+    from reviser.evaluation.metrics.features import embed, load_features, parse
+    from reviser.evaluation.metrics.mauve import check_counts, summarise
     from reviser.evaluation.texts import by_system, read_texts
     from reviser.training.distributed import join_team
 
@@ -156,7 +156,7 @@ def run_mauve(args: argparse.Namespace) -> int:
 
 def run_gaps(args: argparse.Namespace) -> int:
     from reviser.evaluation.evaluators import load
-    from reviser.evaluation.gaps import VIEWS, lay_out_gaps, measure_gaps
+    from reviser.evaluation.metrics.gaps import VIEWS, lay_out_gaps, measure_gaps
     from reviser.evaluation.texts import read_texts
     from reviser.training.distributed import join_team
 

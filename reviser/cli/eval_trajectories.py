@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.leaf import add_leaf
-from reviser.cli.results import PROMPTS, add_out, hand_over
+from reviser.cli.command import add_leaf
+from reviser.cli.options import PROMPTS, add_out, hand_over
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-    from reviser.trajectory.orders import Order
+    from reviser.orders.policies import Order
 
 
 def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -41,9 +41,9 @@ def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def run_trajectories(args: argparse.Namespace) -> int:
+    from reviser.evaluation.metrics.editing import describe, plot, trajectories_of
     from reviser.evaluation.records import hash_files, make_result
     from reviser.evaluation.texts import read_texts
-    from reviser.evaluation.trajectories import describe, plot, trajectories_of
 
     generations = read_texts(args.generations, args.n)
     editing = {each.system for each in generations if each.record is not None}
@@ -61,7 +61,7 @@ def run_trajectories(args: argparse.Namespace) -> int:
 def _orders(given: list[str], systems: list[str]) -> dict[str, Order]:
     """The order of each system: its own, or the one without a name."""
     from reviser.errors import ConfigError
-    from reviser.trajectory.names import parse_order
+    from reviser.orders.registry import parse_order
 
     named = {name: text for name, _, text in (each.partition("=") for each in given) if name in systems}
     others = [each for each in given if each.partition("=")[0] not in systems]
@@ -74,7 +74,7 @@ def _orders(given: list[str], systems: list[str]) -> dict[str, Order]:
 
 
 def _told(rows: list[dict[str, Any]]) -> str:
-    from reviser.trajectory.statistics import format_table
+    from reviser.orders.statistics import format_table
 
     columns = {}
     for row in rows:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reviser.cli.leaf import add_leaf
+from reviser.cli.command import add_leaf
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -92,7 +92,7 @@ def run_info(args: argparse.Namespace) -> int:
 
 
 def run_pack(args: argparse.Namespace) -> int:
-    from reviser.baselines.folder import pack_model
+    from reviser.diffusion.denoiser_folder import pack_model
     from reviser.model.folder import FORMATS, WEIGHTS, count_weights, find, read_config
 
     folder = pack_model(args.model, args.out, args.weights)

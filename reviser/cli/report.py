@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reviser.cli.leaf import add_leaf
+from reviser.cli.command import add_leaf
 from reviser.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-    from reviser.evaluation.report_tables import Table
+    from reviser.reports.tables import Table
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -43,9 +43,9 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 def run_report(args: argparse.Namespace) -> int:
     from reviser.evaluation.records import write_text
-    from reviser.evaluation.report import read_report
-    from reviser.evaluation.report_html import write_html
-    from reviser.evaluation.report_markdown import write_markdown
+    from reviser.reports.html import write_html
+    from reviser.reports.markdown import write_markdown
+    from reviser.reports.sections import read_report
 
     if args.check and args.readme is None:
         raise ConfigError("--check needs --readme, the file to check")
@@ -67,7 +67,7 @@ def run_report(args: argparse.Namespace) -> int:
 def _fill(readme: str, tables: dict[str, Table], has_check: bool) -> bool:
     """Make a README's tables anew; whether a check passes."""
     from reviser.evaluation.records import write_text
-    from reviser.evaluation.report_markdown import fill
+    from reviser.reports.markdown import fill
 
     try:
         text = Path(readme).read_text("utf-8")

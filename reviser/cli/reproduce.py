@@ -11,15 +11,15 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.leaf import add_leaf
-from reviser.cli.results import DEVICE, PROMPTS, check_positive
+from reviser.cli.command import add_leaf
+from reviser.cli.options import DEVICE, PROMPTS, check_positive
 from reviser.errors import CheckpointError, ConfigError, DataError, MissingPackageError, ReviserError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Callable, Sequence
 
-    from reviser.evaluation.reproduction import Setup, Step
+    from reviser.paper.reproduction import Setup, Step
 
 DOCUMENTS_A_PROMPT = 20
 """Held-out documents kept for each prompt wanted: many are too short."""
@@ -76,7 +76,7 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 def run_reproduce(args: argparse.Namespace) -> int:
     from reviser.cli.reproduce_plan import show_plan
-    from reviser.evaluation.reproduction import pick, plan
+    from reviser.paper.reproduction import pick, plan
     from reviser.training.distributed import join_team
 
     setup = read_setup(args)
@@ -102,7 +102,7 @@ def run_reproduce(args: argparse.Namespace) -> int:
 
 def read_setup(args: argparse.Namespace) -> Setup:
     """What is asked for, checked as far as it can be before anything runs."""
-    from reviser.evaluation.reproduction import SYSTEMS, Setup, find_scale
+    from reviser.paper.reproduction import SYSTEMS, Setup, find_scale
 
     check_positive(args, "n")
     scale = find_scale(args.scale)
@@ -141,10 +141,10 @@ def _pairs(option: str, example: str, given: Sequence[str]) -> dict[str, str]:
 
 def _check_other(name: str, model: str) -> None:
     """Whether a system may be called so, and be measured."""
-    from reviser.baselines.folder import family_of
-    from reviser.evaluation.likelihood import trained_order
-    from reviser.evaluation.reproduction import SYSTEMS, folder_of, is_folder
+    from reviser.diffusion.denoiser_folder import family_of
+    from reviser.evaluation.metrics.likelihood import trained_order
     from reviser.model.folder import FORMAT
+    from reviser.paper.reproduction import SYSTEMS, folder_of, is_folder
 
     if name.partition("-")[0] in SYSTEMS or not re.fullmatch(r"\w[\w.-]*", name):
         raise ConfigError(
@@ -188,7 +188,7 @@ def run_steps(
 
 def _check_ahead(setup: Setup, step: Step, steps: Sequence[Step]) -> None:
     """Nothing is trained for hours to find then that what scores the texts is not installed."""
-    from reviser.evaluation.reproduction import NEEDS_EVALUATOR
+    from reviser.paper.reproduction import NEEDS_EVALUATOR
 
     is_long = step.kind == "train" and setup.scale.name != "debug" and not is_there(setup, step)
     if is_long and any(each.kind in NEEDS_EVALUATOR for each in steps):
@@ -254,10 +254,10 @@ def is_there(setup: Setup, step: Step) -> bool:
 
 def is_trained(setup: Setup, system: str) -> bool:
     """Whether a system's model is there; one that was trained otherwise than the scale says is refused."""
-    from reviser.baselines.folder import family_of
     from reviser.data.shards import read_header
-    from reviser.evaluation.reproduction import DENOISERS
+    from reviser.diffusion.denoiser_folder import family_of
     from reviser.model.folder import CONFIG, FORMAT, FORMATS, find, read_config
+    from reviser.paper.reproduction import DENOISERS
 
     folder = setup.model(system)
     if system not in setup.models and not (folder / CONFIG).is_file():
@@ -311,8 +311,8 @@ def resumed(setup: Setup, step: Step, is_resuming: bool) -> tuple[str, ...]:
 def _lacking(setup: Setup, step: Step) -> str:
     """Why a step is left out: too few prompts or, in scale debug, which must run anywhere, no evaluator."""
     from reviser.evaluation.evaluators import require
-    from reviser.evaluation.mauve import MIN_TEXTS
-    from reviser.evaluation.reproduction import NEEDS_EVALUATOR
+    from reviser.evaluation.metrics.mauve import MIN_TEXTS
+    from reviser.paper.reproduction import NEEDS_EVALUATOR
 
     if step.name == "mauve" and (count := _num_written(setup)) < MIN_TEXTS:
         more = f"--n {MIN_TEXTS}" if count == setup.num_prompts else "more documents"
@@ -339,7 +339,7 @@ def _num_written(setup: Setup) -> int:
 
 def _check_inputs(setup: Setup, step: Step) -> None:
     """Say which step makes what is missing."""
-    from reviser.evaluation.reproduction import plan
+    from reviser.paper.reproduction import plan
 
     if step.name == "data" and not setup.data and setup.scale.name != "debug":
         raise ConfigError(
@@ -379,7 +379,7 @@ def _make_prompts(setup: Setup) -> None:
 
 def _make_flops(setup: Setup) -> None:
     from reviser.evaluation.records import make_result, write_result
-    from reviser.evaluation.reproduction_measures import flops_rows
+    from reviser.paper.writing_costs import flops_rows
 
     config = {"prefix": setup.scale.prefix, "total": setup.scale.total, "ruler": setup.scale.ruler}
     unit = "1e9 multiply-accumulates a continuation; operations are twice as many"
@@ -388,7 +388,7 @@ def _make_flops(setup: Setup) -> None:
 
 def _make_seconds(setup: Setup) -> None:
     from reviser.evaluation.records import make_result, write_result
-    from reviser.evaluation.reproduction_measures import seconds_rows
+    from reviser.paper.writing_costs import seconds_rows
 
     rows = seconds_rows(setup, lambda name: print(f"  timing {name}", file=sys.stderr))
     config = {"texts": setup.scale.num_timed, "at_once": 1, "seed": setup.scale.seeds[0]}
@@ -399,8 +399,8 @@ def _make_report(setup: Setup) -> None:
     """The tables beside the paper's; apart from them everything that was measured."""
     from reviser.cli import main
     from reviser.evaluation.records import make_result, write_result
-    from reviser.evaluation.reproduction import plan
-    from reviser.evaluation.reproduction_tables import gather
+    from reviser.paper.comparison import gather
+    from reviser.paper.reproduction import plan
 
     scale, out = setup.scale, setup.result("reproduction")
     commands = [_describe(setup, step) for step in plan(setup)]

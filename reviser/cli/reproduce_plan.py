@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reviser.actions import Alphabet
-    from reviser.evaluation.reproduction import Setup, Step
+    from reviser.paper.reproduction import Setup, Step
 
 
 def show_plan(args: argparse.Namespace, setup: Setup, steps: Sequence[Step]) -> int:
     """Print all steps with what they cost; nothing is made."""
     from reviser.cli.reproduce import is_there
     from reviser.evaluation.records import spell
-    from reviser.evaluation.reproduction_costs import cost_of
+    from reviser.paper.costs import cost_of
 
     peak, alphabet, rows = _peak(args.gpu), _alphabet(setup), list[dict[str, Any]]()
     for step in steps:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reviser.cli.leaf import add_leaf
+from reviser.cli.command import add_leaf
 from reviser.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
@@ -153,8 +153,8 @@ def _open_data(data: str, settings: RunConfig, team: Team) -> tuple[Shards, Shar
 
 
 def _start(args: argparse.Namespace, team: Team, held: ExitStack) -> Trainer:
-    from reviser.baselines.training import trainer_of
     from reviser.data.examples import Slots
+    from reviser.diffusion.trainer import trainer_of
     from reviser.training.runs import Run
 
     out = _run_folder(args)
@@ -174,9 +174,9 @@ def _start(args: argparse.Namespace, team: Team, held: ExitStack) -> Trainer:
 
 
 def _resume(args: argparse.Namespace, team: Team, held: ExitStack) -> Trainer:
-    from reviser.baselines.training import trainer_of
     from reviser.config import override
     from reviser.data.examples import Slots
+    from reviser.diffusion.trainer import trainer_of
     from reviser.training.runs import Run
 
     run, settings, data = Run.open(args.resume)
@@ -210,7 +210,7 @@ def _own(run: Run, team: Team, held: ExitStack) -> None:
 
 
 def _describe(settings: RunConfig, shards: Shards) -> str:
-    from reviser.baselines.training import count_parameters
+    from reviser.diffusion.trainer import count_parameters
 
     kind = f"order {settings.data.order}" if settings.family == "reviser" else settings.family
     return f"{count_parameters(settings):,} parameters, {kind}, {shards.num_tokens:,} tokens of text"

@@ -10,17 +10,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.leaf import add_leaf
+from reviser.cli.command import add_leaf
 from reviser.errors import ConfigError, DataError, ReviserError, TokenizerError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
+    from reviser.orders.policies import Order
+    from reviser.orders.record import Draft, Trajectory
     from reviser.tokenizer import Tokenizer
-    from reviser.trajectory.orders import Order
-    from reviser.trajectory.record import Seed, Trajectory
 
-ORDER_HELP = "e.g. random-walk, runs:jump=0.05,start=end, left-to-right, scramble, 0.7*runs+0.3*left-to-right"
+ORDER_HELP = "e.g. random-walk, runs:jump=0.05,start=end, left-to-right, 0.7*runs+0.3*left-to-right"
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -100,20 +100,20 @@ def _add_stats(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def run_make(args: argparse.Namespace) -> int:
+    from reviser.orders.record import dump_records, to_record
+    from reviser.orders.registry import format_order, parse_order
+    from reviser.orders.rng import Random
     from reviser.tokenizer import load
-    from reviser.trajectory.names import format_order, parse_order
-    from reviser.trajectory.record import dump_records, to_record
-    from reviser.trajectory.rng import Random
 
     _check_range("--count", args.count, 1, 1_000_000)
     order, tokenizer = parse_order(args.order), load(args.tokenizer)
     text = _read_text(args.text)
     target = tokenizer.encode(text)
-    seed = _make_seed(args, order, tokenizer, target)
+    draft = _make_draft(args, order, tokenizer, target)
     extra = {"text": text, "tokenizer": {"name": str(args.tokenizer), "sha256": tokenizer.sha256}}
     records = []
     for index in range(args.count):
-        drawn = order.draw(seed, target, Random.of(args.seed, index))
+        drawn = order.draw(draft, target, Random.of(args.seed, index))
         records.append(to_record(drawn, **extra, order=format_order(order), seed=[args.seed, index]))
     print(json.dumps(records, ensure_ascii=False) if args.json else dump_records(records).rstrip("\n"))
     return 0
@@ -141,9 +141,10 @@ def _read_text(argument: str) -> str:
     return argument
 
 
-def _make_seed(args: argparse.Namespace, order: Order, tokenizer: Tokenizer, target: Sequence[int]) -> Seed:
+def _make_draft(args: argparse.Namespace, order: Order, tokenizer: Tokenizer, target: Sequence[int]) -> Draft:
+    from reviser.actions import INSERT_MOVE
     from reviser.canvas import Rules
-    from reviser.trajectory.record import Seed
+    from reviser.orders.record import Draft
 
     if min(args.prefix, args.suffix) < 0 or args.prefix + args.suffix > len(target):
         raise ConfigError(
@@ -151,20 +152,9 @@ def _make_seed(args: argparse.Namespace, order: Order, tokenizer: Tokenizer, tar
             f"together they may be 0..{len(target)}"
         )
     chosen = (args.operators or "").replace(" ", "").split(",")
-    operators = _find_operators(order) if args.operators is None else frozenset(filter(None, chosen))
+    operators = order.needs | INSERT_MOVE if args.operators is None else frozenset(filter(None, chosen))
     rules = Rules(tokenizer.alphabet, operators, max_length=args.max_length)
-    return Seed.infill(target[: args.prefix], target[len(target) - args.suffix :], rules)
-
-
-def _find_operators(order: Order) -> frozenset[str]:
-    """All that an order can make use of."""
-    from reviser.actions import INSERT_MOVE, OPERATORS
-    from reviser.trajectory.orders import Mixture
-    from reviser.trajectory.scramble import Scramble
-
-    parts = [part for _, part in order.parts] if isinstance(order, Mixture) else [order]
-    is_scramble = any(isinstance(part, Scramble) for part in parts)
-    return frozenset(OPERATORS) if is_scramble else order.needs | INSERT_MOVE
+    return Draft.infill(target[: args.prefix], target[len(target) - args.suffix :], rules)
 
 
 def _load_for(record: dict[str, Any], spec: str | None) -> Tokenizer:
@@ -204,7 +194,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 def _choose_lines(args: argparse.Namespace) -> list[tuple[int, str]]:
     """Number and content of the lines to show."""
-    from reviser.trajectory.record import read_lines
+    from reviser.orders.record import read_lines
 
     lines = list(read_lines(args.file))
     _check_some(args.file, len(lines))
@@ -216,7 +206,7 @@ def _choose_lines(args: argparse.Namespace) -> list[tuple[int, str]]:
 
 
 def _parse_lines(file: str, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[dict[str, Any], Trajectory]]:
-    from reviser.trajectory.record import from_record, parse_record
+    from reviser.orders.record import from_record, parse_record
 
     for number, line in lines:
         try:
@@ -227,7 +217,7 @@ def _parse_lines(file: str, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[
 
 
 def _write_html(args: argparse.Namespace, lines: Sequence[tuple[int, str]]) -> None:
-    from reviser.viewer.html import Example, write_page
+    from reviser.viewer.replay_page import Example, write_page
 
     parsed = list(_parse_lines(args.file, lines))
     first, tokenizer = parsed[0][0], _load_for(parsed[0][0], args.tokenizer)
@@ -250,7 +240,7 @@ def _check_some(file: str, count: int) -> None:
 
 
 def run_check(args: argparse.Namespace) -> int:
-    from reviser.trajectory.record import from_record, parse_record, read_lines
+    from reviser.orders.record import from_record, parse_record, read_lines
 
     bad, count = None, 0
     for count, (number, line) in enumerate(read_lines(args.file), 1):
@@ -270,8 +260,8 @@ def run_check(args: argparse.Namespace) -> int:
 
 
 def run_stats(args: argparse.Namespace) -> int:
-    from reviser.trajectory.record import read_trajectories
-    from reviser.trajectory.statistics import format_table, summarise
+    from reviser.orders.record import read_trajectories
+    from reviser.orders.statistics import format_table, summarise
 
     if (args.file is None) == (args.order is None):
         raise ConfigError("give either a trajectory file or --order")
@@ -288,15 +278,15 @@ def run_stats(args: argparse.Namespace) -> int:
 def _draw_null(args: argparse.Namespace) -> Iterator[Trajectory]:
     from reviser.actions import OPERATORS, Alphabet
     from reviser.canvas import Rules
-    from reviser.trajectory.draw import draw
-    from reviser.trajectory.names import parse_order
-    from reviser.trajectory.record import Seed
-    from reviser.trajectory.rng import Random
+    from reviser.orders.draw import draw
+    from reviser.orders.record import Draft
+    from reviser.orders.registry import parse_order
+    from reviser.orders.rng import Random
 
     order = parse_order(args.order)
     _check_range("--n", args.n, 1, 100_000)
     _check_range("--samples", args.samples, 1, 10_000_000)
     rules = Rules(Alphabet(num_text=args.n + 1, pad=args.n), frozenset(OPERATORS), max_length=max(512, 2 * args.n))
-    seed, target = Seed.continuation([], rules), list(range(args.n))
+    draft, target = Draft.continuation([], rules), list(range(args.n))
     for index in range(args.samples):
-        yield draw(order, seed, target, Random.of(args.seed, index))
+        yield draw(order, draft, target, Random.of(args.seed, index))

@@ -16,9 +16,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from reviser.cli.leaf import add_leaf
+from reviser.cli.command import add_leaf
 from reviser.cli.written import Result, make_document, write_page, write_trajectories
-from reviser.decoding.settings import NAMED, Sampling
+from reviser.decoding.presets import NAMED, Sampling
 from reviser.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from reviser.decoding.engine import Event
     from reviser.decoding.writer import Text, Writer
-    from reviser.trajectory.record import Seed
+    from reviser.orders.record import Draft
 
 GAP = re.compile("_{3,}")
 BETWEEN = "---"
@@ -204,7 +204,7 @@ def _read(args: argparse.Namespace) -> str:
     return str(args.text)
 
 
-def _run(args: argparse.Namespace, begin: Callable[[Writer], Seed]) -> int:
+def _run(args: argparse.Namespace, begin: Callable[[Writer], Draft]) -> int:
     sampling = _sampling(args)
     _check(args)
     with _waiting("loading (slow the very first time)"), _without_collector():
@@ -256,7 +256,7 @@ def _check(args: argparse.Namespace) -> None:
         _tell(args, "note: most tokens bring the space before them; leave out the one that the text ends in")
 
 
-def _open(args: argparse.Namespace, begin: Callable[[Writer], Seed], sampling: Sampling) -> tuple[Writer, Seed]:
+def _open(args: argparse.Namespace, begin: Callable[[Writer], Draft], sampling: Sampling) -> tuple[Writer, Draft]:
     """The writer and what it begins with."""
     from reviser.decoding.reference import check_room
     from reviser.decoding.writer import Writer
@@ -270,7 +270,7 @@ def _open(args: argparse.Namespace, begin: Callable[[Writer], Seed], sampling: S
     check_room(start, writer.model.config, args.max_actions)
     # The first use loads the kernels, which is no part of the model's speed.
     list(writer.stream(start, max_actions=1, sampling=sampling))
-    writer.write_seeds([start], 1, 1, 1, args.seed, sampling)
+    writer.write_drafts([start], 1, 1, 1, args.seed, sampling)
     return writer, start
 
 
@@ -308,7 +308,7 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _write(args: argparse.Namespace, writer: Writer, start: Seed, sampling: Sampling) -> list[Result]:
+def _write(args: argparse.Namespace, writer: Writer, start: Draft, sampling: Sampling) -> list[Result]:
     """Write all texts and, unless they go into a document, print them."""
     if args.live and sys.stdout.isatty():
         from reviser.viewer.live import live_console
@@ -325,9 +325,9 @@ def _write(args: argparse.Namespace, writer: Writer, start: Seed, sampling: Samp
     return results
 
 
-def _write_all(args: argparse.Namespace, writer: Writer, start: Seed, sampling: Sampling) -> list[Result]:
+def _write_all(args: argparse.Namespace, writer: Writer, start: Draft, sampling: Sampling) -> list[Result]:
     if args.html is None:
-        texts = writer.write_seeds([start], args.n, args.best_of, args.max_actions, args.seed, sampling)
+        texts = writer.write_drafts([start], args.n, args.best_of, args.max_actions, args.seed, sampling)
         return [Result(text) for text in texts]
     results = [
         _collect(writer, start, _events(args, writer, start, sampling, number))
@@ -338,18 +338,18 @@ def _write_all(args: argparse.Namespace, writer: Writer, start: Seed, sampling: 
 
 
 def _events(
-    args: argparse.Namespace, writer: Writer, start: Seed, sampling: Sampling, number: int
+    args: argparse.Namespace, writer: Writer, start: Draft, sampling: Sampling, number: int
 ) -> Iterator[Event]:
     return writer.stream(start, max_actions=args.max_actions, seed=args.seed, sampling=sampling, number=number)
 
 
-def _collect(writer: Writer, start: Seed, events: Iterable[Event]) -> Result:
+def _collect(writer: Writer, start: Draft, events: Iterable[Event]) -> Result:
     seen = tuple(events)
     return Result(writer.collect(start, seen), seen)
 
 
 def _write_live(
-    args: argparse.Namespace, writer: Writer, start: Seed, sampling: Sampling, console: Console
+    args: argparse.Namespace, writer: Writer, start: Draft, sampling: Sampling, console: Console
 ) -> list[Result]:
     """Draw one text after the other; whoever interrupts keeps what has been written."""
     from reviser.viewer.live import Timed, watch
@@ -403,8 +403,8 @@ def _print_text(
     else:
         from reviser.viewer.live import draw_final
 
-        console.print(draw_final(text.written.canvas, text.seed.rules, writer.tokenizer), overflow="fold")
-    rules, given = text.seed.rules, len(text.seed.canvas.tokens)
+        console.print(draw_final(text.decoded.canvas, text.draft.rules, writer.tokenizer), overflow="fold")
+    rules, given = text.draft.rules, len(text.draft.canvas.tokens)
     before = given - rules.prefix - rules.suffix
     tokens = f", {text.num_tokens - before:+d} tokens" if before else f" for {_count(text.num_tokens, 'token')}"
     parts = [

@@ -6,14 +6,14 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reviser.errors import DataError
+from reviser.files import write_text
 
 if TYPE_CHECKING:
     from reviser.decoding.engine import Event
-    from reviser.decoding.settings import Sampling
+    from reviser.decoding.presets import Sampling
     from reviser.decoding.writer import Text, Writer
 
 
@@ -53,13 +53,13 @@ def _names(writer: Writer, text: Text) -> list[str]:
     alphabet = tokenizer.alphabet
     return [
         f'INSERT "{tokenizer.piece(action)}"' if alphabet.is_insert(action) else alphabet.name(action)
-        for action in text.written.actions
+        for action in text.decoded.actions
     ]
 
 
 def _records(args: argparse.Namespace, writer: Writer, results: Sequence[Result]) -> list[dict[str, Any]]:
     """The trajectory file's objects."""
-    from reviser.trajectory.record import to_record
+    from reviser.orders.record import to_record
 
     name = _tokenizer_name(args, writer)
     return [
@@ -70,7 +70,7 @@ def _records(args: argparse.Namespace, writer: Writer, results: Sequence[Result]
             model=_model_name(args),
             seed=[args.seed, number],
             has_stopped=result.text.has_stopped,
-            log_probabilities=result.text.written.log_probabilities,
+            log_probabilities=result.text.decoded.log_probabilities,
         )
         for number, result in enumerate(results)
     ]
@@ -95,23 +95,23 @@ def _tokenizer_name(args: argparse.Namespace, writer: Writer) -> str:
 
 def write_trajectories(args: argparse.Namespace, writer: Writer, results: Sequence[Result]) -> None:
     """The file that --out names."""
-    from reviser.trajectory.record import dump_records
+    from reviser.orders.record import dump_records
 
     try:
-        Path(args.out).write_text(dump_records(_records(args, writer, results)), "utf-8")
+        write_text(args.out, dump_records(_records(args, writer, results)))
     except OSError as error:
         raise DataError(f"cannot write {args.out}: {error.strerror}; give another file") from None
 
 
 def write_page(args: argparse.Namespace, writer: Writer, results: Sequence[Result]) -> None:
     """The page that --html names."""
-    from reviser.viewer import html
+    from reviser.viewer import replay_page as html
 
     examples = [
         html.Example(
             result.text.trajectory,
             result.text.new,
-            result.text.written.log_probabilities,
+            result.text.decoded.log_probabilities,
             tuple(event.alternatives for event in result.events),
         )
         for result in results

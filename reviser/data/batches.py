@@ -23,7 +23,7 @@ import numpy.typing as npt
 from reviser.data.examples import Slots
 from reviser.data.packing import Drawn, Packed, Packer, fit, join
 from reviser.errors import ConfigError
-from reviser.trajectory.rng import Random
+from reviser.orders.rng import Random
 
 BLOCK = 2048
 """Examples drawn and packed together."""
@@ -64,7 +64,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class RowBlock:
     """Rows in the making, and the examples that they leave over."""
 
     number: int
@@ -92,7 +92,7 @@ class Batches:
         self.rank, self.world = rank, world
         self.position = position or Position()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="batches")
-        self._ahead: deque[Block] = deque()
+        self._ahead: deque[RowBlock] = deque()
         self._depth = workers + 1
         self._orders: dict[int, npt.NDArray[np.int64]] = {}
 
@@ -114,12 +114,12 @@ class Batches:
             self.position = place
             yield Batch(_join(pieces, self.rank, self.world), place)
 
-    def _advance(self, place: Position, taken: int, block: Block) -> Position:
+    def _advance(self, place: Position, taken: int, block: RowBlock) -> Position:
         if place.row + taken < len(block.rows.result().actions):
             return replace(place, row=place.row + taken)
         return Position(place.block + 1, 0, tuple(block.left.result().tolist()))
 
-    def _block(self, place: Position) -> Block:
+    def _block(self, place: Position) -> RowBlock:
         """The block a position lies in, and the next ones ordered from the workers."""
         if self._ahead and self._ahead[0].number < place.block:
             self._ahead.popleft()
@@ -127,7 +127,7 @@ class Batches:
             self._ahead.append(self._order(place))
         return self._ahead[0]
 
-    def _order(self, place: Position) -> Block:
+    def _order(self, place: Position) -> RowBlock:
         """The block behind the last one ordered; with none before it, that of a position."""
         before: Future[Numbers] = Future()
         left: Future[Numbers] = Future()
@@ -136,7 +136,7 @@ class Batches:
         else:
             number = place.block
             before.set_result(np.array(place.carried, np.int64))
-        return Block(number, self._pool.submit(self._pack, number, before, left), left)
+        return RowBlock(number, self._pool.submit(self._pack, number, before, left), left)
 
     def _pack(self, block: int, before: Future[Numbers], left: Future[Numbers]) -> Packed:
         """Draw a block, then wait for what those before it leave over, and hand on what it leaves itself."""

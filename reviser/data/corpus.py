@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reviser.data.lock import locked
+from reviser.data.shard_writer import FolderWriter, SplitLengths, remove_parts
 from reviser.data.shards import (
     FORMAT,
     HEADER,
@@ -30,15 +30,14 @@ from reviser.data.shards import (
     Header,
     Input,
     Settings,
-    hash_file,
     read_header,
     read_json,
     write_json,
 )
 from reviser.data.sources import Source, find_sources
-from reviser.data.stream import Batch, Cursor, Ids, Seen, encode_in_order, read_batches
-from reviser.data.writer import FolderWriter, SplitLengths, remove_parts
+from reviser.data.stream import Cursor, Ids, Seen, TextBatch, encode_in_order, read_batches
 from reviser.errors import ConfigError, DataError
+from reviser.files import LOCK, hash_file, locked
 from reviser.tokenizer import Tokenizer
 
 BATCH_CHARACTERS = 1 << 20
@@ -47,7 +46,7 @@ CHECKPOINT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class PrepareProgress:
     """What a report callback is told after each batch."""
 
     num_read: int
@@ -57,7 +56,7 @@ class Progress:
     num_bytes: int
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[PrepareProgress], None]
 
 
 def prepare(
@@ -99,7 +98,7 @@ def prepare(
             return job.finish()
 
 
-def _say_nothing(progress: Progress) -> None:
+def _say_nothing(progress: PrepareProgress) -> None:
     pass
 
 
@@ -135,7 +134,7 @@ _REMEDY = "repeat the first call, choose another folder, or delete this one"
 def _check_begun(out: Path, settings: Settings, inputs: tuple[Input, ...]) -> None:
     """Refuse a folder that was begun with other settings or inputs, or is no data folder."""
     if not (out / HEADER).exists():
-        if any(out.iterdir()):
+        if any(path.name != LOCK for path in out.iterdir()):
             raise DataError(f"{out}: not empty and not a data folder; choose another folder")
         return
     begun = read_json(out)
@@ -202,7 +201,7 @@ class _Job:
         self._writer.sync()
         self._save_state(state)
 
-    def _write(self, batch: Batch, ids: Ids) -> None:
+    def _write(self, batch: TextBatch, ids: Ids) -> None:
         for text, tokens, is_heldout in zip(batch.texts, ids, batch.is_heldout, strict=True):
             if len(tokens):
                 self._writer.splits["heldout" if is_heldout else "train"].add(tokens, len(text.encode()))
@@ -211,8 +210,8 @@ class _Job:
         self._writer.add_hashes(batch.hashes)
         self._cursor = batch.cursor
 
-    def _progress(self, num_read: int) -> Progress:
-        return Progress(
+    def _progress(self, num_read: int) -> PrepareProgress:
+        return PrepareProgress(
             num_read=num_read,
             num_to_read=sum(each.num_bytes for each in self._inputs),
             num_documents=sum(each.num_documents for each in self._lengths.values()),

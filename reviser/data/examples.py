@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError, DataError
+from reviser.orders.kernels import _below, jit, stream_states
+from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
-from reviser.trajectory.kernels import _below, jit, stream_states
-from reviser.trajectory.rng import Random
 
 Array = npt.NDArray[Any]
 NEAR = 16

@@ -22,11 +22,11 @@ from reviser.canvas import Rules
 from reviser.config import CanvasConfig
 from reviser.data.examples import Examples, join_examples, shorten
 from reviser.errors import ConfigError, DataError
-from reviser.trajectory.draw import Code, Rows, allocate_rows, draw_rows, encode_order
-from reviser.trajectory.kernels import NO_DRAW, TOO_LONG, jit
-from reviser.trajectory.orders import Mixture, Order
-from reviser.trajectory.replay import fill_rows, operator_bits
-from reviser.trajectory.rng import Random
+from reviser.orders.draw import Code, Rows, allocate_rows, draw_rows, encode_order
+from reviser.orders.kernels import NO_DRAW, TOO_LONG, jit
+from reviser.orders.policies import Mixture, Order
+from reviser.orders.replay import fill_rows, operator_bits
+from reviser.orders.rng import Random
 
 Array = npt.NDArray[Any]
 MAX_TRIES = 24

@@ -20,7 +20,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from reviser import files
 from reviser.errors import DataError, TokenizerError
+from reviser.files import hash_file
 from reviser.tokenizer import Tokenizer, load
 
 FORMAT, VERSION = "reviser data", 1
@@ -146,14 +147,7 @@ def _read_split(parts: dict[str, Any]) -> Split:
 
 def write_json(folder: Path, parts: dict[str, Any]) -> None:
     """Replace data.json, whole or not at all."""
-    part = folder / f"{HEADER}.part"
-    part.write_text(json.dumps(parts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(part, folder / HEADER)
-
-
-def hash_file(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    files.write_json(folder / HEADER, parts)
 
 
 @njit(nogil=True, cache=True)

@@ -52,7 +52,7 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TextBatch:
     """New documents, and where the sources stand behind them."""
 
     texts: list[str]
@@ -86,7 +86,7 @@ class Seen:
 
 def read_batches(
     sources: list[Source], field: str, holdout: float, cursor: Cursor, seen: Seen, num_characters: int
-) -> Iterator[Batch]:
+) -> Iterator[TextBatch]:
     """Everything behind `cursor`, in batches of about `num_characters`; the last may hold no document."""
     texts: list[str] = []
     num_pending, num_read = 0, 0
@@ -114,7 +114,7 @@ def _read_from(sources: list[Source], field: str, cursor: Cursor) -> Iterator[tu
         cursor.source, cursor.record = cursor.source + 1, 0
 
 
-def _new_documents(texts: list[str], holdout: float, cursor: Cursor, seen: Seen, num_read: int) -> Batch:
+def _new_documents(texts: list[str], holdout: float, cursor: Cursor, seen: Seen, num_read: int) -> TextBatch:
     digests = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
     identity, lot = np.frombuffer(digests, "<u8").astype(np.uint64).reshape(-1, 2).T
     is_new = seen.add(identity)
@@ -122,19 +122,19 @@ def _new_documents(texts: list[str], holdout: float, cursor: Cursor, seen: Seen,
     cursor.num_duplicates += len(texts) - int(is_new.sum())
     cursor.num_hashes += int(is_new.sum())
     kept = [text for text, keep in zip(texts, is_new, strict=True) if keep]
-    return Batch(kept, identity[is_new], is_heldout.tolist(), copy.deepcopy(cursor), num_read)
+    return TextBatch(kept, identity[is_new], is_heldout.tolist(), copy.deepcopy(cursor), num_read)
 
 
 def encode_in_order(
-    tokenizer: Tokenizer, batches: Iterable[Batch], workers: int
-) -> Generator[tuple[Batch, Ids], None, None]:
+    tokenizer: Tokenizer, batches: Iterable[TextBatch], workers: int
+) -> Generator[tuple[TextBatch, Ids], None, None]:
     """Each batch with the ids of its texts; with more than one worker, in that many processes."""
     if workers == 1:
         yield from ((batch, tokenizer.encode_arrays(batch.texts)) for batch in batches)
         return
     # Spawned, not forked: `tokenizers` and a progress bar may run threads, which a fork would leave locked.
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (tokenizer,))
-    waiting: deque[tuple[Batch, Future[Ids]]] = deque()
+    waiting: deque[tuple[TextBatch, Future[Ids]]] = deque()
     try:
         for batch in batches:
             waiting.append((batch, pool.submit(_encode, batch.texts)))
@@ -148,7 +148,7 @@ def encode_in_order(
         pool.shutdown(cancel_futures=True)
 
 
-def _next_result(waiting: deque[tuple[Batch, Future[Ids]]]) -> tuple[Batch, Ids]:
+def _next_result(waiting: deque[tuple[TextBatch, Future[Ids]]]) -> tuple[TextBatch, Ids]:
     batch, future = waiting.popleft()
     return batch, future.result()
 

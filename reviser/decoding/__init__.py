@@ -7,5 +7,5 @@
 | texts in, texts out: generate, infill, edit, stream | `writer.Writer` |
 | how an action is chosen | `sampling.Sampling`, `sampling.Chooser` |
 | many canvases as tensors | `board.Board` |
-| the same for few rows on a CPU, in float32 and int8 | `lean.LeanStep`, `lean_board`, `lean_sampling` |
+| the same for few rows on a CPU, in float32 and int8 | `lean.CpuStep`, `lean_board`, `lean_sampling` |
 """

@@ -48,7 +48,7 @@ CLIP = SPAN_SIZES[-1]
 """Tokens that fit the clipboard."""
 
 STOP_ONLY, INSERT_ONLY, PASTE_ONLY, REPLACE_ONLY = 1 << STOP, 1 << NUM_SPECIAL, 1 << PASTE, 1 << REPLACE
-NUMBERS = ("length", "cursor", "clip", "replacing", "stopped", "prefix", "suffix", "left", "room", "seeded")
+NUMBERS = ("length", "cursor", "clip", "replacing", "stopped", "prefix", "suffix", "left", "room", "initial")
 EVERYTHING_LEFT = 1 << 40
 
 
@@ -77,7 +77,7 @@ class Board:
         """[B] actions left; 0 once stopped."""
         self.room = numbers()
         """[B] tokens that the row's canvas may hold, at most L."""
-        self.seeded = numbers()
+        self.initial = numbers()
         """[B] tokens that the canvas held when it was loaded."""
         self._make_tables(device)
 
@@ -164,7 +164,7 @@ class Board:
     @property
     def grown(self) -> Tensor:
         """[B] how many tokens longer the canvas is than when it was loaded."""
-        return self.length - self.seeded
+        return self.length - self.initial
 
     def valid(self) -> Tensor:
         """[B] bit j: action V + j is valid; bit 34: inserting is. An idle row has STOP alone, which it ignores."""

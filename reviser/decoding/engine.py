@@ -1,14 +1,14 @@
-"""The batched decoder: many seeds at once, keys and values cached, rows refilled as sequences stop.
+"""The batched decoder: many drafts at once, keys and values cached, rows refilled as sequences stop.
 
 Each row of a `Board` holds one sequence. A step chooses an action for every row from the hidden state behind its
-history, executes it, and feeds it to the model; a row that has finished takes the next request, whose seed is read
+history, executes it, and feeds it to the model; a row that has finished takes the next request, whose draft is read
 in one forward pass. What is chosen depends on the row's own scores and on (seed, step) alone, so a result does not
 depend on its neighbours, and equals what reference.py writes.
 
 >>> from reviser.config import ModelConfig; from reviser.canvas import Rules
 >>> config = ModelConfig(num_text=257, pad=256, num_layers=1, width=32, num_heads=2, ff_width=32, context=40)
->>> seed = Seed.continuation([104, 105], Rules(config.alphabet, max_length=20))
->>> [written] = Engine(Transformer(config), GREEDY).write([Request(seed, max_actions=3)])
+>>> draft = Draft.continuation([104, 105], Rules(config.alphabet, max_length=20))
+>>> [written] = Engine(Transformer(config), GREEDY).write([Request(draft, max_actions=3)])
 >>> len(written.actions) <= 3
 True
 
@@ -28,19 +28,19 @@ import torch
 from torch import Tensor
 
 from reviser.canvas import Canvas, Rules
+from reviser.decoding.backends import Reads, board_for, chooser_for, steps_for
 from reviser.decoding.board import Board
-from reviser.decoding.graph import Graph
-from reviser.decoding.lean import Steps
-from reviser.decoding.lean_notes import Notes, write_down
-from reviser.decoding.reference import Written, check_room
+from reviser.decoding.cpu.notes import Notes, write_down
+from reviser.decoding.cpu.step import Steps
+from reviser.decoding.drafts import draft_inputs
+from reviser.decoding.gpu.graph import Graph
+from reviser.decoding.reference import Decoded, check_room
 from reviser.decoding.sampling import GREEDY, PAPER, Sampling, seed_tensor, uniforms
-from reviser.decoding.seeds import seed_inputs
-from reviser.decoding.twins import Reads, board_for, chooser_for, steps_for
 from reviser.errors import ConfigError
 from reviser.model.cache import Cache
 from reviser.model.conditioning import CanvasInput
 from reviser.model.transformer import Transformer
-from reviser.trajectory.record import Seed
+from reviser.orders.record import Draft
 
 __all__ = ["Engine", "Request", "Event", "GREEDY", "PAPER"]
 
@@ -50,9 +50,9 @@ HOST_EVERY = 8
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A seed to write from; `number` decides all of its random choices."""
+    """A draft to write from; `number` decides all of its random choices."""
 
-    seed: Seed
+    draft: Draft
     max_actions: int = 256
     number: int = 0
 
@@ -71,8 +71,8 @@ class Event:
 class Engine:
     """Decodes requests with one model and one way of sampling, `num_rows` at a time.
 
-    `steps` takes its steps and reads seeds where it can (`Reads`), which else the model does; None takes the quickest
-    exact ones there are.
+    `steps` takes the model's steps and, where it can (`Reads`), reads drafts; None picks the fastest exact ones for
+    this model and device.
     """
 
     def __init__(
@@ -99,18 +99,18 @@ class Engine:
         self._kept: Board | None = None
         self._graph: Graph | None = None
 
-    def write(self, requests: Sequence[Request]) -> list[Written]:
+    def write(self, requests: Sequence[Request]) -> list[Decoded]:
         """What each request grows into, in the order of the requests."""
         done = dict(self.stream(requests))
         return [done[index] for index in range(len(requests))]
 
     @torch.no_grad()
-    def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Written]]:
+    def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Decoded]]:
         """Index and result of each request as it finishes."""
         if not requests:
             return
         for request in requests:
-            check_room(request.seed, self.model.config, request.max_actions)
+            check_room(request.draft, self.model.config, request.max_actions)
         board = self._board(requests)
         waiting = deque(enumerate(requests))
         look_every = 1 if self.device.type == "cpu" else HOST_EVERY
@@ -137,7 +137,7 @@ class Engine:
             self.model.train(was_training)
 
     def _board(self, requests: Sequence[Request]) -> Board:
-        rules = [request.seed.rules for request in requests]
+        rules = [request.draft.rules for request in requests]
         if any(given.operators != rules[0].operators or given.alphabet != rules[0].alphabet for given in rules):
             raise ConfigError("requests of one call must share their alphabet and operators; split them")
         longest = max(given.max_length for given in rules)
@@ -157,17 +157,17 @@ class Engine:
         return kept
 
     def _refill(self, board: Board, waiting: deque[tuple[int, Request]]) -> None:
-        """Give waiting requests to free rows, and read their seeds in one forward pass."""
+        """Give waiting requests to free rows, and read their drafts in one forward pass."""
         free = [row for row, owner in enumerate(self.owners) if owner is None][: len(waiting)]
         if not free:
             return
         taken = [waiting.popleft() for _ in free]
         context = self.model.config.context
-        budgets = [min(each.max_actions, context - 1 - len(each.seed.actions)) for _, each in taken]
-        seeds = [each.seed for _, each in taken]
-        board.load(free, [seed.canvas for seed in seeds], [seed.rules for seed in seeds], budgets)
+        budgets = [min(each.max_actions, context - 1 - len(each.draft.actions)) for _, each in taken]
+        drafts = [each.draft for _, each in taken]
+        board.load(free, [draft.canvas for draft in drafts], [draft.rules for draft in drafts], budgets)
         places = torch.tensor(free, device=self.device)
-        self._prefill(seeds, places)
+        self._prefill(drafts, places)
         numbers = seed_tensor([each.number for _, each in taken], self.device)
         # All of a row's random numbers at once: made step by step they would cost as much as the board.
         steps = torch.arange(self.chances.shape[1], device=self.device)
@@ -177,14 +177,14 @@ class Engine:
         for row, (index, _), budget in zip(free, taken, budgets, strict=True):
             self.owners[row], self.budgets[row] = index, budget
 
-    def _prefill(self, seeds: Sequence[Seed], places: Tensor) -> None:
-        """Keys, values and last hidden states of seeds, all read at once, into their rows."""
-        inputs = seed_inputs(seeds, self.model.config, self.device)
+    def _prefill(self, drafts: Sequence[Draft], places: Tensor) -> None:
+        """Keys, values and last hidden states of drafts, all read at once, into their rows."""
+        inputs = draft_inputs(drafts, self.model.config, self.device)
         if isinstance(self.stepper, Reads):
             self.hidden.index_copy_(0, places, self.stepper.read(inputs, places, self.cache).to(self.dtype))
             return
         longest, counts = inputs.actions.shape[1], inputs.counts
-        cache = Cache.empty(self.model.config, len(seeds), self.device, self.dtype, context=longest)
+        cache = Cache.empty(self.model.config, len(drafts), self.device, self.dtype, context=longest)
         hidden = self.model.step(inputs.actions, inputs.canvas, cache, counts)
         for layer, (keys, values) in enumerate(zip(cache.keys, cache.values, strict=True)):
             self.cache.keys[layer][places, :, :longest] = keys[:, :, :longest]
@@ -247,7 +247,7 @@ class Engine:
     @torch.no_grad()
     def events(self, request: Request, num_alternatives: int = 5) -> Iterator[Event]:
         """Each action of one request as it is chosen, with what else the model considered."""
-        check_room(request.seed, self.model.config, request.max_actions)
+        check_room(request.draft, self.model.config, request.max_actions)
         board, step = self._board([request]), 0
         with self._evaluating():
             self._refill(board, deque([(0, request)]))
@@ -267,7 +267,7 @@ class Engine:
             return CanvasInput(windows=board.windows(canvas.window)[:, None])
         return CanvasInput(rows=board.rows()[:, None]) if canvas.has_rows else CanvasInput()
 
-    def _collect(self, board: Board) -> Iterator[tuple[int, Written]]:
+    def _collect(self, board: Board) -> Iterator[tuple[int, Decoded]]:
         """The results of rows that have finished, which are free from then on."""
         left = board.left.tolist()
         rows = [row for row, owner in enumerate(self.owners) if owner is not None and left[row] == 0]
@@ -282,4 +282,4 @@ class Engine:
             self.owners[row] = None
             assert index is not None
             chosen, scored = (tuple(each[number, :count].tolist()) for each in (actions, scores))
-            yield index, Written(chosen, scored, canvas, canvas.is_stopped)
+            yield index, Decoded(chosen, scored, canvas, canvas.is_stopped)

@@ -1,6 +1,6 @@
 """The paper's algorithm 1, one sequence, no cache: a page anyone can check.
 
-    history <- START, seed actions          (one forward pass reads them all)
+    history <- START, draft actions          (one forward pass reads them all)
     repeat   logits <- model(history)[-1]
              invalid actions out, then temperature, then top-k, then draw
              canvas <- executor(canvas, action); history <- history + action
@@ -23,11 +23,11 @@ from reviser.decoding.sampling import Chooser, Sampling, repeated_tokens, unifor
 from reviser.errors import ConfigError
 from reviser.model.conditioning import CanvasInput
 from reviser.model.transformer import Transformer
-from reviser.trajectory.record import Seed
+from reviser.orders.record import Draft
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class Decoded:
     """What a decoder wrote: generated actions, their log-probabilities, the canvas, whether it stopped itself."""
 
     actions: tuple[int, ...]
@@ -37,13 +37,13 @@ class Written:
 
 
 @torch.no_grad()
-def decode(model: Transformer, seed: Seed, sampling: Sampling, max_actions: int, number: int = 0) -> Written:
-    """Write from a seed; `max_actions` bounds the generated actions, the model's context the whole history, and
+def decode(model: Transformer, draft: Draft, sampling: Sampling, max_actions: int, number: int = 0) -> Decoded:
+    """Write from a draft; `max_actions` bounds the generated actions, the model's context the whole history, and
     `number` decides all random choices."""
-    check_room(seed, model.config, max_actions)
-    rules, canvas = seed.rules, seed.canvas
-    budget = min(max_actions, model.config.context - 1 - len(seed.actions))
-    history, states = seeded(seed)
+    check_room(draft, model.config, max_actions)
+    rules, canvas = draft.rules, draft.canvas
+    budget = min(max_actions, model.config.context - 1 - len(draft.actions))
+    history, states = draft_history(draft)
     chooser = Chooser(sampling, rules.alphabet, model.embedding.weight.device)
     actions: list[int] = []
     scores: list[float] = []
@@ -55,7 +55,7 @@ def decode(model: Transformer, seed: Seed, sampling: Sampling, max_actions: int,
             mask,
             torch.tensor([uniform(number, len(actions))], dtype=torch.float64, device=logits.device),
             last=_tensor([actions[-1] if actions else rules.alphabet.start], model),
-            grown=_tensor([len(canvas.tokens) - len(seed.tokens)], model),
+            grown=_tensor([len(canvas.tokens) - len(draft.tokens)], model),
             banned=_tensor([sorted(repeated_tokens(canvas, sampling.no_repeat)) or [rules.alphabet.pad]], model)
             if sampling.no_repeat
             else None,
@@ -65,14 +65,14 @@ def decode(model: Transformer, seed: Seed, sampling: Sampling, max_actions: int,
         scores.append(float(score))
         history.append(int(action))
         states.append(canvas)
-    return Written(tuple(actions), tuple(scores), canvas, canvas.is_stopped)
+    return Decoded(tuple(actions), tuple(scores), canvas, canvas.is_stopped)
 
 
-def check_room(seed: Seed, config: ModelConfig, max_actions: int) -> None:
-    size, room = len(seed.tokens), seed.rules.max_length
+def check_room(draft: Draft, config: ModelConfig, max_actions: int) -> None:
+    size, room = len(draft.tokens), draft.rules.max_length
     if max_actions < 1:
         raise ConfigError(f"max_actions={max_actions} must be at least 1")
-    if len(seed.actions) + 1 >= config.context:
+    if len(draft.actions) + 1 >= config.context:
         raise ConfigError(
             f"a prompt of {size} tokens leaves no room in a context of {config.context} positions; shorten it"
         )
@@ -82,11 +82,11 @@ def check_room(seed: Seed, config: ModelConfig, max_actions: int) -> None:
         raise ConfigError(f"a canvas of {room} tokens is more than the {config.max_length} that this model can see")
 
 
-def seeded(seed: Seed) -> tuple[list[int], list[Canvas]]:
-    """The history that writes the seed, and the canvas after each of its entries."""
-    canvas, free = Canvas(), seed.rules.for_seeding()
-    history, states = [seed.rules.alphabet.start], [canvas]
-    for action in seed.actions:
+def draft_history(draft: Draft) -> tuple[list[int], list[Canvas]]:
+    """The history that writes the draft, and the canvas after each of its entries."""
+    canvas, free = Canvas(), draft.rules.for_draft()
+    history, states = [draft.rules.alphabet.start], [canvas]
+    for action in draft.actions:
         canvas = apply(canvas, action, free)
         history.append(action)
         states.append(canvas)

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from reviser.actions import MAX_MOVE_EXPONENT, MOVES, NUM_SPECIAL, REPLACE, STOP, Alphabet
 from reviser.canvas import Canvas
-from reviser.decoding.settings import GREEDY, PAPER, Sampling
-from reviser.trajectory.rng import GOLDEN, Random
+from reviser.decoding.presets import GREEDY, PAPER, Sampling
+from reviser.orders.rng import GOLDEN, Random
 
 __all__ = [
     "Sampling", "PAPER", "GREEDY", "Chooser", "uniform", "uniforms", "seed_tensor", "repeated_tokens", "calm_bits",

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from reviser.canvas import Rules
+from reviser.decoding.cpu.step import CpuStep, has_cpu_kernels
 from reviser.decoding.engine import Engine, Event, Request
-from reviser.decoding.lean import LeanStep, can_be_lean
-from reviser.decoding.reference import Written
-from reviser.decoding.settings import DEFAULT, Sampling
+from reviser.decoding.presets import DEFAULT, Sampling
+from reviser.decoding.reference import Decoded
 from reviser.errors import ConfigError
 from reviser.model.checkpoint import check_tokenizer, from_pretrained, tokenizer_of
 from reviser.model.folder import SHIPPED, find, read_config
 from reviser.model.transformer import Transformer
+from reviser.orders.record import Draft, Trajectory
+from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
-from reviser.trajectory.record import Seed, Trajectory
-from reviser.trajectory.rng import Random
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,18 @@ class Text:
     """Of all actions, under the model itself."""
     has_stopped: bool
     """Whether the model ended it, not the budget."""
-    seed: Seed
-    written: Written
+    draft: Draft
+    decoded: Decoded
 
     @property
     def num_actions(self) -> int:
-        return len(self.written.actions)
+        return len(self.decoded.actions)
 
     @property
     def num_tokens(self) -> int:
         """Of `new`."""
-        rules = self.seed.rules
-        return len(self.written.canvas.tokens) - rules.prefix - rules.suffix
+        rules = self.draft.rules
+        return len(self.decoded.canvas.tokens) - rules.prefix - rules.suffix
 
     @property
     def score(self) -> float:
@@ -61,9 +61,9 @@ class Text:
     @property
     def trajectory(self) -> Trajectory:
         """As a trajectory that replays; STOP is added where the budget ended it."""
-        stop = () if self.has_stopped else (self.seed.rules.alphabet.stop,)
-        actions = self.written.actions + stop
-        return Trajectory(self.seed, actions, (True,) * len(actions))
+        stop = () if self.has_stopped else (self.draft.rules.alphabet.stop,)
+        actions = self.decoded.actions + stop
+        return Trajectory(self.draft, actions, (True,) * len(actions))
 
 
 class Writer:
@@ -85,7 +85,7 @@ class Writer:
         if weights not in ("auto", "int8", "float32"):
             raise ConfigError(f"weights={weights!r} must be 'auto', 'int8' or 'float32'")
         self.model, self.tokenizer, self.num_rows = model, tokenizer, num_rows
-        self._steps = LeanStep(model, "int8") if weights == "int8" else None
+        self._steps = CpuStep(model, "int8") if weights == "int8" else None
         self._has_graphs = model.embedding.weight.is_cuda
         self._idle: dict[tuple[Sampling, int], Engine] = {}
         """On a GPU the engine of the last call, which need not capture its step again."""
@@ -106,7 +106,7 @@ class Writer:
         """The model folder at a path, or the hub's model of that name; without one the shipped model."""
         folder = find(spec)
         model = from_pretrained(folder, device=device)
-        if weights == "auto" and read_config(folder).weights == "int8" and can_be_lean(model):
+        if weights == "auto" and read_config(folder).weights == "int8" and has_cpu_kernels(model):
             weights = "int8"
         return cls(model, tokenizer_of(folder), num_rows, weights)
 
@@ -123,8 +123,8 @@ class Writer:
     ) -> list[Text]:
         """`n` continuations of each prompt, in the order of the prompts."""
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        seeds = [self.continuation(text, max_tokens) for text in texts]
-        return self.write_seeds(seeds, n, best_of, max_actions, seed, sampling)
+        drafts = [self.continuation(text, max_tokens) for text in texts]
+        return self.write_drafts(drafts, n, best_of, max_actions, seed, sampling)
 
     def infill(
         self,
@@ -139,7 +139,7 @@ class Writer:
         sampling: Sampling = DEFAULT,
     ) -> list[Text]:
         """`n` ways to fill the gap between two texts."""
-        return self.write_seeds([self.gap(prefix, suffix, max_tokens)], n, best_of, max_actions, seed, sampling)
+        return self.write_drafts([self.gap(prefix, suffix, max_tokens)], n, best_of, max_actions, seed, sampling)
 
     def edit(
         self,
@@ -153,18 +153,18 @@ class Writer:
         sampling: Sampling = DEFAULT,
     ) -> list[Text]:
         """`n` revisions of a text; what the model may do to it are its operators."""
-        return self.write_seeds([self.revision(text, max_tokens)], n, best_of, max_actions, seed, sampling)
+        return self.write_drafts([self.revision(text, max_tokens)], n, best_of, max_actions, seed, sampling)
 
     def stream(
         self,
-        start: Seed | str,
+        start: Draft | str,
         *,
         max_actions: int = 256,
         seed: int = 0,
         sampling: Sampling = DEFAULT,
         number: int = 0,
     ) -> Iterator[Event]:
-        """Every action as it is chosen; `start` is a prompt or any seed.
+        """Every action as it is chosen; `start` is a prompt or any draft.
 
         As the first text that the three jobs give with `best_of=1`, or as the one of another `number`.
         """
@@ -172,42 +172,42 @@ class Writer:
         engine = Engine(self.model, sampling, 1, self._steps)
         return engine.events(Request(begun, max_actions, Random.of(seed, 0, number).state))
 
-    def collect(self, start: Seed, events: Sequence[Event]) -> Text:
-        """What a stream from that seed has come to, at its end or before."""
+    def collect(self, start: Draft, events: Sequence[Event]) -> Text:
+        """What a stream from that draft has come to, at its end or before."""
         canvas = events[-1].canvas if events else start.canvas
         actions, scores = (event.action for event in events), (event.log_probability for event in events)
-        return self._read(start, Written(tuple(actions), tuple(scores), canvas, canvas.is_stopped))
+        return self._read(start, Decoded(tuple(actions), tuple(scores), canvas, canvas.is_stopped))
 
-    def continuation(self, prompt: str, max_tokens: int | None = None) -> Seed:
-        """The seed that continues a prompt."""
+    def continuation(self, prompt: str, max_tokens: int | None = None) -> Draft:
+        """The draft that continues a prompt."""
         tokens = self.tokenizer.encode(prompt)
-        return Seed.continuation(tokens, self._rules(len(tokens), max_tokens))
+        return Draft.continuation(tokens, self._rules(len(tokens), max_tokens))
 
-    def gap(self, prefix: str, suffix: str, max_tokens: int | None = None) -> Seed:
-        """The seed that fills the gap between two texts; without a suffix it is a continuation."""
+    def gap(self, prefix: str, suffix: str, max_tokens: int | None = None) -> Draft:
+        """The draft that fills the gap between two texts; without a suffix it is a continuation."""
         before, after = self.tokenizer.encode(prefix), self.tokenizer.encode(suffix)
-        return Seed.infill(before, after, self._rules(len(before) + len(after), max_tokens))
+        return Draft.infill(before, after, self._rules(len(before) + len(after), max_tokens))
 
-    def revision(self, text: str, max_tokens: int | None = None) -> Seed:
-        """The seed that revises a text; the canvas may grow by `max_tokens`."""
+    def revision(self, text: str, max_tokens: int | None = None) -> Draft:
+        """The draft that revises a text; the canvas may grow by `max_tokens`."""
         tokens = self.tokenizer.encode(text)
-        return Seed.edit(tokens, self._rules(len(tokens), max_tokens))
+        return Draft.edit(tokens, self._rules(len(tokens), max_tokens))
 
-    def write_seeds(
+    def write_drafts(
         self,
-        seeds: Sequence[Seed],
+        drafts: Sequence[Draft],
         n: int = 1,
         best_of: int = 1,
         max_actions: int = 256,
         seed: int = 0,
         sampling: Sampling = DEFAULT,
     ) -> list[Text]:
-        """`n` texts from each seed, in the order of the seeds."""
+        """`n` texts from each draft, in the order of the drafts."""
         if n < 1 or best_of < 1:
             raise ConfigError(f"n={n} and best_of={best_of} must be at least 1")
         requests = [
             Request(each, max_actions, Random.of(seed, place, number).state)
-            for place, each in enumerate(seeds)
+            for place, each in enumerate(drafts)
             for number in range(n * best_of)
         ]
         texts = self.write(requests, sampling)
@@ -215,7 +215,7 @@ class Writer:
         return [max(group, key=lambda text: text.score) for group in groups]
 
     def write(self, requests: Sequence[Request], sampling: Sampling = DEFAULT) -> list[Text]:
-        """What requests grow into, for callers that make seeds and random numbers themselves."""
+        """What requests grow into, for callers that make drafts and random numbers themselves."""
         num_rows = max(min(self.num_rows, len(requests)), 1)
         asked = sampling, num_rows
         # Taken out while it writes, so that calls from several threads never share one.
@@ -223,7 +223,7 @@ class Writer:
         written = engine.write(requests)
         if self._has_graphs:
             self._idle = {asked: engine}
-        return [self._read(request.seed, each) for request, each in zip(requests, written, strict=True)]
+        return [self._read(request.draft, each) for request, each in zip(requests, written, strict=True)]
 
     def _rules(self, given: int, max_tokens: int | None = None) -> Rules:
         config = self.model.config
@@ -232,14 +232,14 @@ class Writer:
         longest = config.max_length if max_tokens is None else min(given + max_tokens, config.max_length)
         return Rules(config.alphabet, frozenset(config.operators), max_length=longest)
 
-    def _read(self, seed: Seed, written: Written) -> Text:
-        tokens, rules = written.canvas.tokens, seed.rules
+    def _read(self, draft: Draft, decoded: Decoded) -> Text:
+        tokens, rules = decoded.canvas.tokens, draft.rules
         new = tokens[rules.prefix : len(tokens) - rules.suffix]
         return Text(
             self.tokenizer.decode(tokens),
             self.tokenizer.decode(new),
-            sum(written.log_probabilities),
-            written.has_stopped,
-            seed,
-            written,
+            sum(decoded.log_probabilities),
+            decoded.has_stopped,
+            draft,
+            decoded,
         )

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import torch
 
-from reviser.data.shards import hash_file
 from reviser.errors import CheckpointError
+from reviser.files import hash_file
 
 Kind = Literal["causal", "masked", "encoder"]
 SHIFTED = ("Dream",)

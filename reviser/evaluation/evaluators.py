@@ -29,9 +29,9 @@ from typing import Any, Literal
 
 import torch
 
-from reviser.data.shards import hash_file
 from reviser.errors import CheckpointError, ConfigError, MissingPackageError
 from reviser.evaluation.evaluator import SHIFTED, Evaluator, Kind, hash_weights
+from reviser.files import hash_file
 
 INSTALL = "pip install 'reviser[eval]'"
 STARTED = "reviser.json"
@@ -108,7 +108,7 @@ def load(
 ) -> Evaluator:
     """The model called `name`; "auto" takes a masked model for masked where its configuration says so."""
     if name.startswith("mdlm:"):
-        from reviser.evaluation.masked import open_mdlm
+        from reviser.evaluation.mdlm_evaluator import open_mdlm
 
         return open_mdlm(name, kind, device, dtype)
     require("transformers")

@@ -20,8 +20,8 @@ from pathlib import Path
 from reviser.data.sources import read_documents
 from reviser.errors import ConfigError, DataError
 from reviser.evaluation.records import Prompt
+from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
-from reviser.trajectory.rng import Random
 
 Named = tuple[str, str]
 """A document's name, which lasts, and its text."""

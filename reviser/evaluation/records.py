@@ -20,16 +20,16 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from reviser import __version__
-from reviser.data.shards import hash_file
+from reviser import __version__, files
 from reviser.errors import ConfigError, DataError
+from reviser.files import hash_file
 
 COMMAND: ContextVar[Sequence[str] | None] = ContextVar("COMMAND", default=None)
 """The words of the command that runs inside another one; None where it is the process's own."""
@@ -217,15 +217,7 @@ def write_result(result: dict[str, Any], path: str | os.PathLike[str]) -> None:
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a file in one piece."""
-    target = Path(path)
-    if target.is_dir():
-        raise ConfigError(f"{path}: cannot be written (Is a directory); give another file")
-    part = target.with_name(target.name + ".part")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, "utf-8", errors="backslashreplace")
-        part.replace(target)
+        files.write_text(path, text, errors="backslashreplace")
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); give another file") from None

@@ -14,20 +14,20 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from reviser.baselines import sampler
-from reviser.baselines.denoiser import FAMILIES, Denoiser
-from reviser.baselines.folder import family_of, load_model, load_tokenizer
 from reviser.config import override
 from reviser.decoding.engine import Request
 from reviser.decoding.sampling import PAPER, Sampling
 from reviser.decoding.writer import Text, Writer
+from reviser.diffusion import sampler
+from reviser.diffusion.denoiser import FAMILIES, Denoiser
+from reviser.diffusion.denoiser_folder import family_of, load_model, load_tokenizer
 from reviser.errors import CheckpointError, ConfigError, MissingPackageError
-from reviser.evaluation.flops import Cost, diffusion_flops
-from reviser.evaluation.likelihood import Likelihood, log_likelihood
+from reviser.evaluation.metrics.flops import Cost, diffusion_flops
+from reviser.evaluation.metrics.likelihood import Likelihood, log_likelihood
 from reviser.evaluation.records import Generation, Prompt
+from reviser.orders.record import to_record
+from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
-from reviser.trajectory.record import to_record
-from reviser.trajectory.rng import Random
 
 ACTIONS_PER_TOKEN = 256 / 145
 """The paper's budget: 256 actions for a continuation of 145 tokens."""
@@ -136,7 +136,7 @@ class ReviserSystem:
         return Request(begun, math.ceil(ACTIONS_PER_TOKEN * room), number_of(prompt, seed))
 
     def _generation(self, prompt: Prompt, seed: int, text: Text) -> Generation:
-        rules, canvas = text.seed.rules, text.written.canvas
+        rules, canvas = text.draft.rules, text.decoded.canvas
         return Generation(
             self.name, prompt.id, seed, prompt.prefix, text.new, prompt.suffix, prompt.reference, text.has_stopped,
             len(canvas.tokens) - rules.prefix - rules.suffix, text.num_actions, to_record(text.trajectory),
@@ -180,7 +180,7 @@ class DiffusionSystem:
         """What writing so many tokens costs, the model asked at every step."""
         return diffusion_flops(self.model.config, tokens, steps=self.steps, prompt=prompt)
 
-    def _request(self, prompt: Prompt, seed: int) -> sampler.Request:
+    def _request(self, prompt: Prompt, seed: int) -> sampler.RoomRequest:
         encode, context = self.tokenizer.encode, self.model.config.context
         before, behind = encode(prompt.prefix), encode(prompt.suffix)
         given = len(before) + len(behind)
@@ -190,7 +190,7 @@ class DiffusionSystem:
                 f"of {context} at most; give shorter prompts"
             )
         room = min(self.budget.tokens(prompt, lambda text: len(encode(text))), context - given)
-        return sampler.Request(room, number_of(prompt, seed), before, behind)
+        return sampler.RoomRequest(room, number_of(prompt, seed), before, behind)
 
 
 class CausalSystem:

@@ -82,11 +82,6 @@ class Layout:
         return (causal & (self.segments[:, :, None] == self.segments[:, None, :]))[:, None]
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, layout: Layout | None = None, dropout: float = 0.0) -> Tensor:
-    """Causal attention inside each example, by the best kernel there is."""
-    return choose(layout, q.device, q.dtype, dropout)(torch.stack([q, k, v], dim=-3), None)
-
-
 def choose(layout: Layout | None, device: torch.device, dtype: torch.dtype, dropout: float) -> Kernel:
     """The kernel for all layers of one forward pass."""
     if layout is None:

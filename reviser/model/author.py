@@ -26,7 +26,7 @@ from reviser.config import ModelConfig
 from reviser.errors import CheckpointError, MissingPackageError
 from reviser.model.checkpoint import load_weights, save_pretrained, weights
 from reviser.model.size import num_parameters
-from reviser.model.transformer import Transformer, hollow
+from reviser.model.transformer import Transformer, make_meta
 from reviser.tokenizer import Tokenizer
 
 PREFIX = re.compile(r"^(?:module\.|_orig_mod\.)+")
@@ -73,7 +73,7 @@ def import_checkpoint(
     config = infer_config(tensors, str(file))
     if words is not None and words.num_text == config.num_text:
         config = replace(config, pad=words.pad)
-    model = hollow(config)
+    model = make_meta(config)
     model.to_empty(device="cpu")
     load_weights(model, rename(tensors, model, str(file)), str(file))
     notes = f"Converted from the author's checkpoint `{Path(file).name}`; canvas and rotary tensors dropped."

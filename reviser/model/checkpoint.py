@@ -37,9 +37,9 @@ from reviser.model.folder import (
     open_weights,
     read_config,
 )
-from reviser.model.packing import check_packed, fill, matrices, pack, split_scales
+from reviser.model.quantize import check_packed, fill, matrices, pack, split_scales
 from reviser.model.size import num_parameters
-from reviser.model.transformer import Transformer, hollow
+from reviser.model.transformer import Transformer, make_meta
 from reviser.tokenizer import Tokenizer
 
 __all__ = [
@@ -94,7 +94,7 @@ def from_pretrained(
     """The model of a folder or hub id, ready to evaluate."""
     folder = find(spec)
     described, source = read_config(folder), folder / WEIGHTS
-    model = hollow(described.model)
+    model = make_meta(described.model)
     _give_storage(model, device, dtype)
     tensors = read_weights(source)
     check_packed(tensors, matrices(model), described.weights, str(source))

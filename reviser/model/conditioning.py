@@ -91,7 +91,7 @@ class Pool(nn.Module):
         return Memory(pooled if self.projection is None else self.projection(pooled))
 
 
-class Slots(nn.Module):
+class WindowSlots(nn.Module):
     """windows -> [B, T, S + 1, e]: a vector for each slot, of its token and its place.
 
     The extra slot is a learned one that is always there, so that an empty canvas has something to attend to.
@@ -168,13 +168,13 @@ class Gate(nn.Module):
         return x + update
 
 
-def make_reader(config: ModelConfig) -> Window | Pool | Slots | None:
+def make_reader(config: ModelConfig) -> Window | Pool | WindowSlots | None:
     """The module that reads a `CanvasInput`, where the config wants one."""
     if config.canvas.kind == "none":
         return None
     if config.canvas.kind == "window":
         return Window(config)
-    return Slots(config) if config.canvas.kind == "cross-window" else Pool(config)
+    return WindowSlots(config) if config.canvas.kind == "cross-window" else Pool(config)
 
 
 def make_cross(config: ModelConfig, layer: int) -> CrossPool | CrossWindow | None:

@@ -21,7 +21,7 @@ def _find_fused() -> ModuleType | None:
     if not torch.cuda.is_available():
         return None
     try:
-        return importlib.import_module("reviser.model.fused")
+        return importlib.import_module("reviser.model.triton_kernels")
     except ImportError:
         return None
 

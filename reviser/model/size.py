@@ -12,13 +12,13 @@ from functools import cache
 from torch import nn
 
 from reviser.config import ModelConfig
-from reviser.model.transformer import hollow
+from reviser.model.transformer import make_meta
 
 
 @cache
 def num_parameters(config: ModelConfig) -> int:
     """Weights of the model, without the rows that only pad its action table."""
-    model = hollow(config)
+    model = make_meta(config)
     padding = len(model.embedding.weight) - config.alphabet.size
     num_tables = 1 if config.tied else 2
     return sum(p.numel() for p in model.parameters()) - num_tables * padding * config.width
@@ -27,7 +27,7 @@ def num_parameters(config: ModelConfig) -> int:
 @cache
 def num_multiplied(config: ModelConfig) -> int:
     """Weights that every position is multiplied with: all but the tables it looks up; the head counts."""
-    tables = [module for module in hollow(config).modules() if isinstance(module, nn.Embedding)]
+    tables = [module for module in make_meta(config).modules() if isinstance(module, nn.Embedding)]
     looked_up = sum(table.weight.numel() for table in tables[1:])
     embedding = 0 if config.tied else config.alphabet.size * config.width
     return num_parameters(config) - looked_up - embedding

@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from reviser.config import ModelConfig
 from reviser.model.attention import Kernel, Layout, choose
 from reviser.model.cache import Cache
-from reviser.model.conditioning import CanvasInput, Gate, Memory, Pool, Slots, make_cross, make_reader
+from reviser.model.conditioning import CanvasInput, Gate, Memory, Pool, WindowSlots, make_cross, make_reader
 from reviser.model.layers import Mlp, RmsNorm, Rotation, make_dropout, make_norm, rotation
 
 ROW_MULTIPLE = 128
@@ -168,7 +168,7 @@ class Transformer(nn.Module):
                 module.weight.normal_(std=0.02)
             elif isinstance(module, Pool):
                 module.query.normal_(std=0.02)
-            elif isinstance(module, Slots):
+            elif isinstance(module, WindowSlots):
                 module.places.normal_(std=0.02)
                 module.null.normal_(std=0.02)
             elif isinstance(module, Gate) and module.scale is not None:
@@ -183,7 +183,7 @@ class Transformer(nn.Module):
             weight[self.config.alphabet.size :].zero_()
 
 
-def hollow(config: ModelConfig) -> Transformer:
+def make_meta(config: ModelConfig) -> Transformer:
     """A model without storage, to count or to fill with weights that there are already."""
     with torch.device("meta"), _Undrawn():
         return Transformer(config)

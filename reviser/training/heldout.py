@@ -21,10 +21,10 @@ from reviser.data.packing import Packed, Packer
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
+from reviser.orders.policies import Mixture, Order
+from reviser.orders.record import Draft, Trajectory
 from reviser.tokenizer import Tokenizer
 from reviser.training.objective import label_nats, to_inputs
-from reviser.trajectory.orders import Mixture, Order
-from reviser.trajectory.record import Seed, Trajectory
 
 ROWS_AT_ONCE = 32
 Nats = npt.NDArray[np.float64]
@@ -165,11 +165,11 @@ def _log_q(order: Order, packed: Packed, rules: Rules) -> np.ndarray:
     """log q of each example; a mixture's is a sum over all its orders, where packing knows the drawn one alone."""
     if not isinstance(order, Mixture):
         return packed.log_q
-    seed, values = Seed.continuation((), rules), []
+    draft, values = Draft.continuation((), rules), []
     for row, col, size in packed.places.tolist():
         labels = packed.labels[row, col : col + size]
         actions = tuple(labels[labels >= 0].tolist())
-        values.append(order.log_q(Trajectory(seed, actions, (True,) * len(actions))))
+        values.append(order.log_q(Trajectory(draft, actions, (True,) * len(actions))))
     return np.array(values)
 
 

@@ -25,20 +25,20 @@ from reviser.errors import CheckpointError, ConfigError, DivergenceError
 from reviser.model.checkpoint import from_pretrained, load_weights, save_pretrained, weights
 from reviser.model.folder import Trained
 from reviser.model.transformer import Transformer
+from reviser.orders.policies import Order
+from reviser.orders.registry import parse_order
+from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
-from reviser.training.described import describe
 from reviser.training.distributed import Team, copy_whole, sharing, spread, whole
 from reviser.training.feed import Feed, Work
 from reviser.training.heldout import Bound, Heldout, Texts
 from reviser.training.objective import Learner, Objective, Part, host_inputs
 from reviser.training.optimizer import build_optimizers, lr_factor, named_state, set_lr
 from reviser.training.progress import Progress, Speed
+from reviser.training.provenance import describe
 from reviser.training.runs import Run, Saved
 from reviser.training.samples import write_samples
 from reviser.training.settings import RunConfig
-from reviser.trajectory.names import parse_order
-from reviser.trajectory.orders import Order
-from reviser.trajectory.rng import Random
 
 
 class Trainer:

@@ -34,13 +34,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from reviser import __version__, config
-from reviser.data.lock import locked
-from reviser.data.shards import hash_file
 from reviser.errors import CheckpointError
+from reviser.files import LOCK, hash_file, locked, write_text
 from reviser.training.settings import RunConfig
 
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
-LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ class Run:
         with ExitStack() as held:
             with self.writing(self.folder / LOCK):
                 try:
-                    held.enter_context(locked(self.folder / LOCK))
+                    held.enter_context(locked(self.folder))
                 except BlockingIOError:
                     raise CheckpointError(
                         f"another process is training in {self.folder}; wait for it or stop it, or start another run"
@@ -135,7 +133,7 @@ class Run:
         if path.is_file():
             with self.writing(path):
                 lines = [line for line in path.read_text(encoding="utf8").splitlines() if _step_of(line) <= step]
-                _write_text(path, "".join(line + "\n" for line in lines))
+                write_text(path, "".join(line + "\n" for line in lines))
 
     def steps(self) -> list[int]:
         """The steps whose checkpoints exist, ascending."""
@@ -213,12 +211,6 @@ class Run:
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, path)
-
-
-def _write_text(path: Path, text: str) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf8")
-    os.replace(part, path)
 
 
 def _step_of(line: str) -> float:

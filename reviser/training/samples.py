@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from reviser.decoding.engine import PAPER, Engine, Request
 from reviser.model.transformer import Transformer
+from reviser.orders.record import Draft
 from reviser.tokenizer import Tokenizer
 from reviser.training.settings import RunConfig
-from reviser.trajectory.record import Seed
 
 PROMPTS = ("", "The old lighthouse", "In the spring of that year,")
 MAX_ACTIONS = 64
@@ -18,7 +18,7 @@ def write_samples(model: Transformer, tokenizer: Tokenizer, settings: RunConfig)
     room = min(settings.model.context // 2, settings.model.max_length)
     prompts = [tokenizer.encode(prompt)[:room] for prompt in PROMPTS]
     requests = [
-        Request(Seed.continuation(tokens, settings.rules), MAX_ACTIONS, number)
+        Request(Draft.continuation(tokens, settings.rules), MAX_ACTIONS, number)
         for number, tokens in enumerate(prompts)
     ]
     parts = []

@@ -25,8 +25,8 @@ from rich.text import Text
 from reviser.actions import Alphabet
 from reviser.canvas import Canvas, Rules
 from reviser.decoding.engine import Event
+from reviser.orders.record import Draft
 from reviser.tokenizer import Tokenizer
-from reviser.trajectory.record import Seed
 from reviser.viewer.terminal import BAR, CURSOR, PLAIN_BAR, PROTECTED, name_action, visible
 
 FADE = ("black on bright_green", "bold bright_green", "bright_green", "green", "green", "green")
@@ -133,7 +133,7 @@ def wrap(console: Console, shown: Text, width: int) -> tuple[list[Text], int]:
 class Frames:
     """What is shown of one job: the canvas, when its tokens came, how far it is scrolled."""
 
-    start: Seed
+    start: Draft
     tokenizer: Tokenizer
     console: Console
     top: int = 0
@@ -186,7 +186,7 @@ class Frames:
 
 
 def watch(
-    events: Timed, start: Seed, tokenizer: Tokenizer, console: Console, pace: float
+    events: Timed, start: Draft, tokenizer: Tokenizer, console: Console, pace: float
 ) -> Generator[Event, None, None]:
     """The events as they come, each drawn; at most `pace` a second, 0 is as they come.
 

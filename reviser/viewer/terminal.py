@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.text import Text
 
 from reviser.canvas import Canvas
+from reviser.orders.record import Trajectory
 from reviser.tokenizer import Tokenizer
-from reviser.trajectory.record import Trajectory
 
 BAR = "▏"
 PLAIN_BAR = "|"
@@ -102,14 +102,14 @@ def _crop(parts: list[tuple[str, str]], bar_at: int, width: int) -> Text:
 
 def show_trajectory(console: Console, trajectory: Trajectory, tokenizer: Tokenizer, record: dict[str, Any]) -> None:
     """Every action with the canvas after it, then the final text; a STOP that was only added is left out."""
-    rules, is_plain = trajectory.seed.rules, console.no_color
+    rules, is_plain = trajectory.draft.rules, console.no_color
     actions = trajectory.actions if record.get("has_stopped", True) else trajectory.actions[:-1]
     names = [name_action(action, tokenizer) for action in actions]
     width = max(console.width, MIN_WIDTH)
-    column = min(max(map(cell_len, ["seed", *names])), 22, width // 3)
+    column = min(max(map(cell_len, ["draft", *names])), 22, width // 3)
     room = width - column - 9
     before: Canvas | None = None
-    steps = zip(["seed", *names], trajectory.states(), strict=False)
+    steps = zip(["draft", *names], trajectory.states(), strict=False)
     for index, (name, canvas) in enumerate(steps):
         new = _new_tokens(before, canvas)
         pieces = tokenizer.pieces(canvas.tokens)
@@ -134,7 +134,7 @@ def _new_tokens(before: Canvas | None, after: Canvas) -> range:
 
 
 def _summary(trajectory: Trajectory, record: dict[str, Any]) -> str:
-    num_tokens = len(trajectory.final.tokens) - trajectory.seed.rules.prefix - trajectory.seed.rules.suffix
+    num_tokens = len(trajectory.final.tokens) - trajectory.draft.rules.prefix - trajectory.draft.rules.suffix
     has_stopped = record.get("has_stopped", True)
     parts = [f"{len(trajectory.actions) - (not has_stopped)} actions for {num_tokens} tokens"]
     if not has_stopped:

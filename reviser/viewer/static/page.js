@@ -81,7 +81,7 @@ function showPlaying(isPlaying) {
 // ---- the action
 
 function nameOf(at) {
-  if (at === 0) return "seed";
+  if (at === 0) return "draft";
   const action = view.replay.example.actions[at - 1];
   return action < vocabulary.numText ? `INSERT "${readableLine(vocabulary.quote(action))}"` : vocabulary.name(action);
 }
@@ -94,7 +94,7 @@ function label(action) {
 
 function labelOf(at) {
   if (at > 0) return label(view.replay.example.actions[at - 1]);
-  return make("span", "label", make("span", "operator", view.replay.example.seed.length ? "GIVEN TEXT" : "EMPTY"));
+  return make("span", "label", make("span", "operator", view.replay.example.draft.length ? "GIVEN TEXT" : "EMPTY"));
 }
 
 function showStep(state) {
@@ -156,7 +156,7 @@ function open(index, at) {
   find("#about p").textContent = summary(view.replay);
   find("#scrubber").max = length;
   find("#revision").disabled = revisions.length === 0;
-  find("#key-given").hidden = example.seed.length === example.prefix + example.suffix;
+  find("#key-given").hidden = example.draft.length === example.prefix + example.suffix;
   find("#key-protected").hidden = example.prefix + example.suffix === 0;
   find("#key-pending").hidden = !example.actions.some((action) => vocabulary.effect(action)[0] === "replace");
   find("#key-removed").hidden = view.replay.removals.length === 0;

@@ -137,7 +137,7 @@ class Replay {
 
   follow() {
     const { prefix, suffix } = this.example;
-    let state = makeState(this.example.seed.map((token) => ({ token, born: 0 })), this.example.cursor, []);
+    let state = makeState(this.example.draft.map((token) => ({ token, born: 0 })), this.example.cursor, []);
     let hasMovedBack = false;
     this.note(state, 0);
     this.example.actions.forEach((action, index) => {

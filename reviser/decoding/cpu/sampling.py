@@ -1,0 +1,127 @@
+"""The chooser again for a CPU: what goes through all scores, in one thread and by numba kernels; the rest is
+`Chooser`'s.
+
+>>> alphabet = Alphabet(num_text=4, pad=3)
+>>> valid = torch.tensor([1 << 34])  # INSERT alone
+>>> CpuChooser(GREEDY, alphabet).choose(torch.arange(38.0)[None], valid, torch.zeros(1))[0]
+tensor([2])
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from numba import njit
+from torch import Tensor
+
+from reviser.actions import Alphabet
+from reviser.decoding.cpu.step_kernels import log_softmax
+from reviser.decoding.sampling import GREEDY, TIES, Chooser
+
+__all__ = ["CpuChooser", "Alphabet", "GREEDY"]
+
+Array = npt.NDArray[Any]
+
+
+class CpuChooser(Chooser):
+    """A chooser in the CPU's memory."""
+
+    def log_probabilities(self, logits: Tensor, valid: Tensor) -> Tensor:
+        # One layout and one type, or numba would compile the kernel again.
+        scores = np.ascontiguousarray(logits.float().numpy())
+        log_softmax(scores, valid.numpy(), self.alphabet.num_text, self.alphabet.pad)
+        return torch.from_numpy(scores)
+
+    def _copy(self, scores: Tensor) -> Tensor:
+        # clone() of so many would wake torch's threads, which then spin for a while on the cores of the next step.
+        return torch.from_numpy(scores.numpy().copy())
+
+    def draw(
+        self,
+        log_p: Tensor,
+        valid: Tensor,
+        uniforms: Tensor,
+        last: Tensor | None = None,
+        grown: Tensor | None = None,
+        banned: Tensor | None = None,
+    ) -> Tensor:
+        """As `Chooser`'s, which draws itself where there is no top-k."""
+        sampling, size = self.sampling, log_p.shape[1]
+        if sampling.temperature == 0 or sampling.top_k == 0:
+            return super().draw(log_p, valid, uniforms, last, grown, banned)
+        scores, uniforms = self.shape(log_p, valid, uniforms, last, grown, banned)
+        k, actions = min(sampling.top_k, size), np.empty(len(scores), np.int64)
+        rules = min(k + TIES, size), k, sampling.temperature, sampling.top_p, sampling.min_p
+        _draw(scores.numpy(), uniforms.numpy(), *rules, actions)
+        return torch.from_numpy(actions)
+
+
+jit = njit(nogil=True, cache=True, error_model="numpy")
+
+
+@jit
+def _draw(
+    scores: Array, uniforms: Array, count: int, k: int, temperature: float, top_p: float, min_p: float, actions: Array
+) -> None:
+    values, shares, ids = np.empty(count, np.float32), np.empty(count, np.float32), np.empty(count, np.int64)
+    for n in range(len(scores)):
+        _find_highest(scores[n], values, ids)
+        _share_out(values, k, np.float32(temperature), top_p, np.float32(min_p), shares)
+        actions[n] = _pick(ids, shares, uniforms[n])
+
+
+@jit
+def _share_out(values: Array, k: int, temperature: Any, top_p: float, min_p: Any, shares: Array) -> None:
+    """The shares of the draw of falling values: 0 for what is truncated, unnormalised; what equals the last stays."""
+    total, before, lowest = 0.0, 0.0, np.float32(0)
+    for j in range(len(values)):
+        share = np.float32(math.exp((values[j] - values[0]) / temperature))
+        shares[j] = share if values[j] >= values[k - 1] else np.float32(0)
+        total += shares[j]
+    for j in range(len(values)):
+        if before < top_p * total:
+            lowest = shares[j]
+        before += shares[j]
+    lowest = max(lowest if top_p < 1 else np.float32(0), min_p)
+    for j in range(len(values)):
+        if shares[j] < lowest:
+            shares[j] = 0
+
+
+@jit
+def _pick(ids: Array, shares: Array, uniform: float) -> int:
+    """The id that a number in [0, 1) falls on when the shares lie side by side in the order of ids; sorts both."""
+    total, reached, place = 0.0, 0.0, 0
+    for j in range(1, len(ids)):
+        for here in range(j, 0, -1):
+            if ids[here] > ids[here - 1]:
+                break
+            ids[here], ids[here - 1] = ids[here - 1], ids[here]
+            shares[here], shares[here - 1] = shares[here - 1], shares[here]
+    for share in shares:
+        total += share
+    for j in range(len(ids)):
+        reached, place = reached + shares[j], j
+        if reached > uniform * total:
+            break
+    return int(ids[place])
+
+
+@jit
+def _find_highest(scores: Array, values: Array, ids: Array) -> None:
+    """The highest scores, as many as `values` has room for, in falling order; of equals the first."""
+    count, held = len(values), 0
+    for j in range(len(scores)):
+        score = scores[j]
+        if held == count and not score > values[count - 1]:
+            continue
+        place = min(held, count - 1)
+        while place > 0 and score > values[place - 1]:
+            values[place], ids[place] = values[place - 1], ids[place - 1]
+            place -= 1
+        values[place], ids[place] = score, j
+        held = min(held + 1, count)

@@ -1,0 +1,67 @@
+"""Threads that run one numba kernel together: member 0 is the caller, the others wait for it between calls.
+
+A kernel gets (member, size, arrivals, ...) and releases the GIL. Its members count themselves into `arrivals` and
+wait for one another there, which takes well under a microsecond; a parallel loop for each matrix would take ten, and
+numba's own threads end the process after a fork or under two callers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import cache
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+RELEASED = 1 << 62
+"""More arrivals than any kernel waits for."""
+
+Call = Callable[[int], None]
+
+
+class KernelThreads:
+    """`size` threads, the caller's among them; one kernel at a time."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._lock = threading.Lock()
+        self._calls: list[SimpleQueue[Call]] = [SimpleQueue() for _ in range(size - 1)]
+        for member, calls in enumerate(self._calls, start=1):
+            name = f"reviser-step-{member}"
+            threading.Thread(target=_serve, args=(member, calls), name=name, daemon=True).start()
+
+    def run(self, kernel: Callable[..., None], *arguments: Any) -> None:
+        """kernel(member, size, arrivals, *arguments) in every member at once."""
+        arrivals = np.zeros(1, np.int64)
+
+        def call(member: int) -> None:
+            kernel(member, self.size, arrivals, *arguments)
+
+        with self._lock:
+            try:
+                for calls in self._calls:
+                    calls.put(call)
+                call(0)
+            except BaseException:
+                # The others must not wait for a caller that was interrupted.
+                arrivals[0] = RELEASED
+                raise
+
+
+def _serve(member: int, calls: SimpleQueue[Call]) -> None:
+    while True:
+        calls.get()(member)
+
+
+@cache
+def threads_of(size: int) -> KernelThreads:
+    """The process's own team of that size."""
+    return KernelThreads(size)
+
+
+if hasattr(os, "register_at_fork"):
+    # A fork takes no threads along.
+    os.register_at_fork(after_in_child=threads_of.cache_clear)

@@ -1,0 +1,111 @@
+"""The chooser again for a GPU: scores to log-probabilities in one kernel, and the draw among the best in another.
+
+Importing this needs Triton. What is chosen, and why, stands in sampling.py; sums may differ in the last bit.
+Shape letters: B rows, A actions, N candidates.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from reviser.actions import NUM_SPECIAL
+from reviser.decoding.sampling import TIES, Chooser
+from reviser.model.triton_kernels import LOG2E, NEVER
+
+MOST_CANDIDATES = 128
+"""Beyond these the draw, which compares each candidate with each, is torch's."""
+
+
+@triton.jit
+def _log_probabilities(
+    logits, valid, out, stride, A, num_text, pad, SPECIAL: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """One row: log-softmax over what its mask allows."""
+    row = tl.program_id(0).to(tl.int64)
+    bits = tl.load(valid + row)
+    can_insert = ((bits >> SPECIAL) & 1) != 0
+    offsets = tl.arange(0, BLOCK)
+    top = tl.full((BLOCK,), NEVER, tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, A, BLOCK):
+        cols = start + offsets
+        x = tl.load(logits + row * stride + cols, mask=cols < A, other=float("-inf")).to(tl.float32)
+        shift = tl.minimum(tl.maximum(cols - num_text, 0), SPECIAL).to(tl.int64)
+        is_on = tl.where(cols < num_text, can_insert & (cols != pad), ((bits >> shift) & 1) != 0)
+        x = tl.where(is_on, x, float("-inf"))
+        # One exponential serves both cases: what is higher becomes the new base.
+        share = tl.exp2(-tl.abs(x - top) * LOG2E)
+        total = tl.where(x > top, total * share + 1.0, total + share)
+        top = tl.maximum(top, x)
+    highest = tl.max(top, 0)
+    normaliser = highest + tl.log(tl.sum(total * tl.exp2((top - highest) * LOG2E), 0))
+    for start in range(0, A, BLOCK):
+        cols = start + offsets
+        x = tl.load(logits + row * stride + cols, mask=cols < A, other=float("-inf")).to(tl.float32)
+        shift = tl.minimum(tl.maximum(cols - num_text, 0), SPECIAL).to(tl.int64)
+        is_on = tl.where(cols < num_text, can_insert & (cols != pad), ((bits >> shift) & 1) != 0)
+        tl.store(out + row * A + cols, tl.where(is_on, x - normaliser, float("-inf")), mask=cols < A)
+
+
+@triton.jit
+def _draw(
+    values, ids, uniforms, out, k, temperature, top_p, min_p, num, NUCLEUS: tl.constexpr, N: tl.constexpr
+):  # fmt: skip
+    """One row: which of its candidates [num], best first, the uniform picks."""
+    row, place = tl.program_id(0).to(tl.int64), tl.arange(0, N)
+    is_in = place < num
+    value = tl.load(values + row * num + place, mask=is_in, other=float("-inf"))
+    number = tl.load(ids + row * num + place, mask=is_in, other=1 << 40)
+    share = tl.exp((value - tl.max(value, 0)) / temperature)
+    lowest = tl.load(values + row * num + k - 1)
+    share = tl.where(is_in & (value >= lowest), share, 0.0)
+    if NUCLEUS:
+        before = tl.sum(tl.where(place[None, :] < place[:, None], share.to(tl.float64)[None, :], 0.0), 1)
+        is_needed = is_in & (before < top_p * tl.sum(share.to(tl.float64), 0))
+        share = tl.where(share < tl.min(tl.where(is_needed, share, float("inf")), 0), 0.0, share)
+    share = tl.where(share < min_p, 0.0, share)
+    ladder = tl.sum(tl.where(number[None, :] <= number[:, None], share.to(tl.float64)[None, :], 0.0), 1)
+    goal = tl.load(uniforms + row) * tl.sum(share.to(tl.float64), 0)
+    picked = tl.min(tl.where(is_in & (ladder > goal) & (share > 0), number, 1 << 40), 0)
+    # Rounding may leave no step above the goal; the last one it is, then.
+    last = tl.max(tl.where(is_in & (share > 0), number, -1), 0)
+    tl.store(out + row, tl.minimum(picked, last))
+
+
+class GpuChooser(Chooser):
+    """A chooser in the GPU's memory."""
+
+    def log_probabilities(self, logits: Tensor, valid: Tensor) -> Tensor:
+        B, A = logits.shape
+        out = torch.empty(B, A, device=logits.device)
+        _log_probabilities[(B,)](
+            logits, valid, out, logits.stride(0), A, self.alphabet.num_text, self.alphabet.pad,
+            SPECIAL=NUM_SPECIAL, BLOCK=4096, num_warps=16,
+        )  # fmt: skip
+        return out
+
+    def draw(
+        self,
+        log_p: Tensor,
+        valid: Tensor,
+        uniforms: Tensor,
+        last: Tensor | None = None,
+        grown: Tensor | None = None,
+        banned: Tensor | None = None,
+    ) -> Tensor:
+        sampling, B = self.sampling, len(log_p)
+        k = min(sampling.top_k, log_p.shape[1])
+        count = min(k + TIES, log_p.shape[1])
+        if sampling.temperature == 0 or not k or count > MOST_CANDIDATES:
+            return super().draw(log_p, valid, uniforms, last, grown, banned)
+        scores, uniforms = self.shape(log_p, valid, uniforms, last, grown, banned)
+        values, ids = self._highest(scores, count)
+        out = torch.empty(B, dtype=torch.int64, device=log_p.device)
+        _draw[(B,)](
+            values, ids, uniforms, out, k, sampling.temperature, sampling.top_p, sampling.min_p, count,
+            NUCLEUS=sampling.top_p < 1, N=triton.next_power_of_2(count), num_warps=4,
+        )  # fmt: skip
+        return out

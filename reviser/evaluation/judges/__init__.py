@@ -1,0 +1,1 @@
+"""Who prefers which text: pairs, judges and their files."""

@@ -1,0 +1,155 @@
+"""How systems edit: the paper's ten rows and more, each beside what the order alone would give.
+
+The null statistics are those of trajectories that the order draws for texts of the same lengths, with no model:
+what a model adds is the difference. Plots show where the cursor goes and where insertions land.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from reviser.canvas import Rules
+from reviser.errors import ConfigError, DataError, MissingPackageError
+from reviser.evaluation.records import Generation, Measure
+from reviser.evaluation.texts import quotient
+from reviser.orders.policies import Order
+from reviser.orders.record import Draft, Trajectory, from_record
+from reviser.orders.registry import format_order
+from reviser.orders.rng import Random
+from reviser.orders.statistics import Counts, summarise
+
+MOST_PATHS = 6
+"""Cursor paths in one plot."""
+RATIOS = {
+    "actions_per_token": ("actions", "tokens"),
+    "insert_fraction": ("inserts", "actions"),
+    "move_fraction": ("moves", "actions"),
+    "mean_move_distance": ("travel", "moves"),
+    "backward_fraction": ("back_moves", "moves"),
+    "mean_insertion_position": ("relative_sum", "relative_count"),
+    "end_append_fraction": ("end_appends", "inserts"),
+    "revised_fraction": ("revised", "trajectories"),
+    "turn_fraction": ("turns", "moves"),
+}
+"""Statistics of trajectories as one sum over another, so that they have errors."""
+
+
+def trajectories_of(generations: Sequence[Generation], system: str) -> list[Trajectory]:
+    """The trajectories a system left; a system that does not edit has none."""
+    records = [each.record for each in generations if each.system == system and each.record is not None]
+    if not records:
+        raise DataError(f"system {system} left no trajectories; only models that edit have any")
+    return [from_record(record) for record in records]
+
+
+def describe(
+    generations: Sequence[Generation], system: str, order: Order | None = None, seed: int = 0
+) -> dict[str, Any]:
+    """Statistics of a system, what the order alone gives at its lengths, and its lengths against the references'."""
+    trajectories, own = trajectories_of(generations, system), [each for each in generations if each.system == system]
+    return {
+        "system": system,
+        "order": None if order is None else format_order(order),
+        "statistics": summarise(trajectories),
+        "null": None if order is None else summarise(null_trajectories(trajectories, order, seed)),
+        "stopped_share": Measure.of([float(each.is_stopped) for each in own]).value,
+        "length_ratio": _ratio([len(each.text) for each in own], [len(each.reference) for each in own]),
+        "n": len(trajectories),
+    }
+
+
+def measure(generations: Sequence[Generation], system: str) -> dict[str, Any]:
+    """A system's statistics; those that are one sum over another as measures, with errors over prompts."""
+    drawn = trajectories_of(generations, system)
+    prompts = [each.prompt_id for each in generations if each.system == system and each.record is not None]
+    found, counts = summarise(drawn), list[Counts]()
+    for trajectory in drawn:
+        counts.append(Counts())
+        counts[-1].add(trajectory)
+    for key, (top, bottom) in RATIOS.items():
+        parts = ([float(getattr(each, part)) for each in counts] for part in (top, bottom))
+        if (share := quotient(prompts, *parts)) is not None:
+            found[key] = asdict(share)
+    ends = found["end_append_fraction"]
+    found["non_end_append_fraction"] = ends and {**ends, "value": 1 - ends["value"]}
+    return found
+
+
+def null_trajectories(trajectories: Sequence[Trajectory], order: Order, seed: int = 0) -> list[Trajectory]:
+    """One trajectory of the order for each given one, with as many tokens; tokens do not matter."""
+    drawn = []
+    for number, trajectory in enumerate(trajectories):
+        given, rules = trajectory.draft.rules, trajectory.draft.rules
+        count = len(trajectory.final.tokens) - given.prefix - given.suffix
+        free = Rules(rules.alphabet, rules.operators | order.needs, max_length=max(count, 1))
+        token = 1 if rules.alphabet.pad == 0 else 0
+        drawn.append(order.draw(Draft.continuation((), free), [token] * count, Random.of(seed, number)))
+    return drawn
+
+
+def cursor_path(trajectory: Trajectory) -> list[float]:
+    """Where the cursor stands after each action, in the editable part: 0 at its front, 1 at its end."""
+    rules, path = trajectory.draft.rules, []
+    for state in trajectory.states():
+        length = len(state.tokens) - rules.prefix - rules.suffix
+        path.append((state.cursor - rules.prefix) / length if length else 1.0)
+    return path
+
+
+def insertion_times(trajectory: Trajectory) -> list[float]:
+    """For each token of the final text, in its order, when it was inserted: 0 first, 1 last."""
+    rules, stamps = trajectory.draft.rules, list[int]()
+    for number, (state, action) in enumerate(zip(trajectory.states(), trajectory.actions, strict=False)):
+        place = state.cursor - rules.prefix
+        if rules.alphabet.is_insert(action):
+            stamps[place - state.is_replacing : place] = [number]
+        elif action == rules.alphabet.delete:
+            del stamps[place - 1]
+        elif action not in (rules.alphabet.stop, rules.alphabet.replace) and not rules.alphabet.distance(action):
+            raise DataError(
+                "tokens of this text were cut or swapped; insertion times are those of tokens that stay in order"
+            )
+    last = max(stamps, default=0) or 1
+    return [stamp / last for stamp in stamps]
+
+
+def plot(systems: Mapping[str, Sequence[Trajectory]], path: str | Path) -> None:
+    """Cursor paths, insertion order and move lengths side by side, a row a system, into one picture."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingPackageError("matplotlib", "a plot", "pip install 'reviser[eval]'") from None
+    figure = Figure(figsize=(13, 3.6 * len(systems)), layout="constrained")
+    for (name, trajectories), row in zip(
+        systems.items(), figure.subplots(len(systems), 3, squeeze=False), strict=True
+    ):
+        _draw_row(name, trajectories, *row)
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be written ({error}); give a file such as paths.png") from None
+
+
+def _draw_row(name: str, trajectories: Sequence[Trajectory], paths: Any, times: Any, moves: Any) -> None:
+    for trajectory in trajectories[:MOST_PATHS]:
+        paths.plot(cursor_path(trajectory), linewidth=0.9)
+        with suppress(DataError):
+            ranks = insertion_times(trajectory)
+            times.scatter([i / max(len(ranks) - 1, 1) for i in range(len(ranks))], ranks, s=4)
+    paths.set(title=f"{name}: cursor", xlabel="action", ylabel="place in the text, 0 to 1")
+    times.set(title="insertion order", xlabel="place in the final text", ylabel="when it was inserted")
+    distances = [
+        abs(d) for each in trajectories for a in each.actions if (d := each.draft.rules.alphabet.distance(a))
+    ]
+    sizes = sorted(set(distances))
+    moves.bar([str(size) for size in sizes], [distances.count(size) / len(distances) for size in sizes])
+    moves.set(title="move lengths", xlabel="tokens", ylabel="share of moves")
+
+
+def _ratio(ours: Sequence[int], theirs: Sequence[int]) -> float | None:
+    """The length of all texts over that of all references."""
+    return sum(ours) / sum(theirs) if sum(theirs) else None

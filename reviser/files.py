@@ -1,0 +1,91 @@
+"""Files written whole or not at all, hashed, and locked: the one place that knows how.
+
+A file appears under its name only when all of it is on the disk; until then it is called `.NAME.PID.part`. A link is
+written through to what it points at, a device or pipe is written to as it is, and an existing file keeps its
+permissions.
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     write_text(Path(folder, "new", "note.txt"), "Hi\\n")
+...     sorted(path.name for path in Path(folder, "new").iterdir())
+['note.txt']
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from filelock import FileLock, Timeout
+
+AnyPath = str | os.PathLike[str]
+LOCK = ".lock"
+"""The file in a folder that is locked."""
+
+
+@contextmanager
+def replacing(path: AnyPath) -> Iterator[IO[bytes]]:
+    """A binary file that takes the place of `path` when the block ends well; folders on the way are made."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file() and not target.is_dir():
+        with target.open("wb") as file:
+            yield file
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if target.is_file():
+            part.chmod(stat.S_IMODE(target.stat().st_mode))
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_text(path: AnyPath, text: str, errors: str = "strict") -> None:
+    """Write a text file in UTF-8."""
+    data = text.encode("utf-8", errors)
+    with replacing(path) as file:
+        file.write(data)
+
+
+def write_json(path: AnyPath, value: Any, indent: int = 1) -> None:
+    """Write one JSON document, with a newline behind it."""
+    write_text(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n", "backslashreplace")
+
+
+def hash_file(path: AnyPath) -> str:
+    """The sha256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def locked(path: AnyPath) -> Iterator[None]:
+    """Keep other processes that lock the same file or folder out; BlockingIOError where one of them is in.
+
+    The system ends the lock with the process, however it dies.
+    """
+    target = Path(path)
+    lock = FileLock(target / LOCK if target.is_dir() else target.with_name(f".{target.name}.lock"))
+    try:
+        with warnings.catch_warnings():
+            # Where the file system has no locks, filelock says so and uses a file that names the process instead.
+            warnings.simplefilter("ignore")
+            lock.acquire(timeout=0)
+    except Timeout:
+        raise BlockingIOError(f"{target} is locked by another process") from None
+    try:
+        yield
+    finally:
+        lock.release()

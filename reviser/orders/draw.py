@@ -1,0 +1,137 @@
+"""The quick way to draw: orders as numbers for the kernels, and the same trajectories as the reference.
+
+>>> from reviser.actions import Alphabet; from reviser.canvas import Rules
+>>> from reviser.orders.policies import Runs
+>>> draft = Draft.continuation([7], Rules(Alphabet(num_text=257, pad=256)))
+>>> fast = draw(Runs(), draft, [7, 8, 9, 10], Random.of(3))
+>>> fast.actions == Runs().draw(draft, [7, 8, 9, 10], Random.of(3)).actions
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reviser.canvas import Rules
+from reviser.errors import ConfigError
+from reviser.orders import kernels
+from reviser.orders.policies import LeftToRight, Mixture, Order, RandomWalk, Runs, check_blank
+from reviser.orders.record import Draft, Trajectory
+from reviser.orders.rng import Random, threshold
+
+Ints = npt.NDArray[Any]
+
+_STARTS = {"uniform": kernels.UNIFORM, "front": kernels.FRONT, "end": kernels.END}
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """An order as the kernels read it."""
+
+    order: npt.NDArray[np.int64]  # kind, start, threshold, noise threshold, noise from document, moves, budget
+    logs: npt.NDArray[np.float64]
+
+
+def has_kernel(order: Order) -> bool:
+    """Whether the order is drawn by a kernel; others are drawn by their own `draw`."""
+    return type(order) in (RandomWalk, Runs, LeftToRight)
+
+
+def encode_order(order: Order) -> Code:
+    """The numbers of an order that has a kernel."""
+    match order:
+        case RandomWalk():
+            numbers = [
+                kernels.RANDOM_WALK,
+                _STARTS[order.start],
+                threshold(order.delete),
+                threshold(order.noise),
+            ]
+            most, budget, chances = (
+                order.max_move.bit_length(),
+                order.budget,
+                (order.delete, 1 - order.delete),
+            )
+        case Runs():
+            numbers = [kernels.RUNS, _STARTS[order.start], threshold(order.jump), threshold(order.noise)]
+            most, budget, chances = 0, None, (order.jump, 1 - order.jump)
+        case LeftToRight():
+            numbers, most, budget, chances = [kernels.LEFT_TO_RIGHT, 0, 0, 0], 0, None, (1.0, 1.0)
+        case _:
+            raise ConfigError(f"{type(order).__name__} has no kernel; draw it with its own draw method")
+    numbers += [int(getattr(order, "noise_from", "") == "document"), most, -1 if budget is None else budget]
+    logs = [math.log(p) if p > 0 else -math.inf for p in chances]
+    return Code(np.array(numbers, np.int64), np.array(logs, np.float64))
+
+
+def encode_ids(rules: Rules) -> npt.NDArray[np.int64]:
+    """V and pad."""
+    return np.array([rules.alphabet.num_text, rules.alphabet.pad], np.int64)
+
+
+def draw(order: Order, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
+    """What `order.draw` draws, by the kernel where the order has one."""
+    if isinstance(order, Mixture):
+        drawn = draw(order.pick(rng), draft, target, rng)
+        log_q = order.log_q(drawn) if order.has_likelihood else None
+        return Trajectory(draft, drawn.actions, drawn.has_loss, log_q)
+    if not has_kernel(order):
+        return order.draw(draft, target, rng)
+    code, middle = encode_order(order), np.array(check_blank(order, draft, target), np.int32)
+    room = draft.rules.max_length - draft.rules.prefix - draft.rules.suffix
+    cells, state = np.empty(max(room, len(middle)), np.int32), np.empty(1, np.uint64)
+    capacity = 4 * len(middle) + 64
+    while True:
+        row, loss, state[0] = np.empty(capacity, np.int32), np.empty(capacity, np.uint8), rng.state
+        begin, log_q = kernels.draw_one(
+            code.order, code.logs, middle, room, encode_ids(draft.rules), state, cells, row, loss
+        )
+        if begin != kernels.TOO_LONG:
+            break
+        capacity *= 2
+    if begin == kernels.NO_DRAW:
+        raise ConfigError(f"no draw of {len(middle)} tokens kept to its budget; raise the budget")
+    rng.state = int(state[0])
+    actions, has_loss = row[begin:].tolist(), loss[begin:].astype(bool).tolist()
+    return Trajectory(draft, tuple(actions), tuple(has_loss), float(log_q) if order.has_likelihood else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Trajectories of many targets: row i holds its actions from begins[i] on."""
+
+    actions: npt.NDArray[np.int32]
+    has_loss: npt.NDArray[np.uint8]
+    begins: npt.NDArray[np.int64]
+    log_q: npt.NDArray[np.float64]
+
+    def __getitem__(self, i: int) -> npt.NDArray[np.int32]:
+        row: npt.NDArray[np.int32] = self.actions[i, self.begins[i] :]
+        return row
+
+
+def allocate_rows(count: int, capacity: int) -> Rows:
+    return Rows(
+        np.empty((count, capacity), np.int32),
+        np.empty((count, capacity), np.uint8),
+        np.empty(count, np.int64),
+        np.empty(count, np.float64),
+    )
+
+
+def draw_rows(
+    codes: Sequence[Code], which: Ints, rules: Rules, tokens: Ints, firsts: Ints, lasts: Ints, rooms: Ints,
+    states: Ints, cells: Ints, rows: Rows,
+) -> None:  # fmt: skip
+    """Draw target i, tokens[firsts[i]:lasts[i]], by codes[which[i]] and the stream states[i], which moves on."""
+    orders, logs = np.stack([code.order for code in codes]), np.stack([code.logs for code in codes])
+    kernels.draw_many(
+        orders, logs, which, tokens, firsts, lasts, rooms, encode_ids(rules), states, cells,
+        rows.actions, rows.has_loss, rows.begins, rows.log_q,
+    )  # fmt: skip

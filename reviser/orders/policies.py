@@ -1,0 +1,343 @@
+"""Order policies: frozen values that draw a trajectory from a draft to a target and know its log q.
+
+    RandomWalk   the paper's: delete left of the cursor with probability 0.8, else any valid move
+    Runs         delete a run of tokens leftwards, jump with probability p after each
+    LeftToRight  append only; with it the model is an ordinary autoregressive one
+    Diff         the shortest edit script between two texts (align.py)
+    Mixture      one of several, drawn anew for each trajectory
+
+`draw` takes the target apart (restore.py) and returns the way back. log q is that of the distribution
+trajectories really come from: a mixture's is a sum over all components that could have drawn it, and
+orders with noise or a step budget have none.
+
+>>> from reviser.actions import Alphabet; from reviser.canvas import Rules
+>>> draft = Draft.continuation([7], Rules(Alphabet(num_text=257, pad=256)))
+>>> LeftToRight().draw(draft, [7, 8, 9], Random.of(0)).actions
+(8, 9, 260)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, runtime_checkable
+
+from reviser.actions import MAX_MOVE
+from reviser.errors import ConfigError
+from reviser.orders.align import align
+from reviser.orders.record import Draft, Trajectory
+from reviser.orders.restore import Obfuscation
+from reviser.orders.rng import Random, check_probability, threshold
+
+NoiseSource = Literal["vocabulary", "document"]
+MAX_REDRAWS = 1000
+
+
+@runtime_checkable
+class Order(Protocol):
+    """What every order offers."""
+
+    @property
+    def has_likelihood(self) -> bool:
+        """Whether trajectories come with a log q."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The operators its trajectories use."""
+
+    def draw(self, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
+        """A trajectory from the draft to the target."""
+
+    def log_q(self, trajectory: Trajectory) -> float:
+        """The log-probability of drawing this trajectory; -inf where it cannot be drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class RandomWalk:
+    """The paper's algorithm 2. `budget` steps at most, redrawing what takes longer."""
+
+    delete: float = 0.8
+    start: Literal["uniform", "front"] = "uniform"
+    max_move: int = MAX_MOVE
+    budget: int | None = None
+    noise: float = 0.0
+    noise_from: NoiseSource = "vocabulary"
+
+    def __post_init__(self) -> None:
+        check_probability("delete", self.delete, low=0.01)
+        check_choice("start", self.start, ("uniform", "front"))
+        _check_noise(self.noise, self.noise_from)
+        if self.max_move < 1 or self.max_move & (self.max_move - 1) or self.max_move > MAX_MOVE:
+            raise ConfigError(f"max_move={self.max_move} is not a power of two from 1 to {MAX_MOVE}")
+        if self.budget is not None and self.budget < 1:
+            raise ConfigError(f"budget={self.budget} is no number of steps; it must be at least 1")
+
+    @property
+    def has_likelihood(self) -> bool:
+        return self.noise == 0 and self.budget is None
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"move", "delete"} if self.noise else {"move"})
+
+    def draw(self, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
+        length = len(check_blank(self, draft, target))
+        if self.budget is not None and self.budget < length:
+            raise ConfigError(f"a budget of {self.budget} steps cannot remove {length} tokens; raise it")
+        for _ in range(MAX_REDRAWS):
+            work = Obfuscation(draft, target)
+            log_q = self._walk(work, rng)
+            if self.budget is None or work.num_steps <= self.budget:
+                return work.restoration(log_q if self.has_likelihood else None)
+        raise ConfigError(
+            f"none of {MAX_REDRAWS} draws of {length} tokens took at most {self.budget} steps; raise the budget"
+        )
+
+    def _walk(self, work: Obfuscation, rng: Random) -> float:
+        target, log_q = [cell.token for cell in work.cells], 0.0
+        if self.start == "uniform":
+            work.cursor = rng.below(len(target) + 1)
+            log_q = -math.log(len(target) + 1)
+        deletes = threshold(self.delete)
+        while work.cells:
+            if self.budget is not None and work.num_steps > self.budget:
+                break
+            if _adds_noise(self.noise, work, target, self.noise_from, rng):
+                continue
+            back, forth = self._num_moves(work.cursor, len(work.cells))
+            if work.cursor and rng.chance(deletes):
+                work.delete()
+                log_q += math.log(self.delete)
+                continue
+            if work.cursor:
+                log_q += math.log1p(-self.delete)
+            k = rng.below(back + forth)
+            log_q -= math.log(back + forth)
+            work.jump(work.cursor - (1 << k) if k < back else work.cursor + (1 << (k - back)))
+        return log_q
+
+    def _num_moves(self, cursor: int, length: int) -> tuple[int, int]:
+        """How many moves lead backwards and forwards without leaving the canvas."""
+        most = self.max_move.bit_length()
+        return min(cursor.bit_length(), most), min((length - cursor).bit_length(), most)
+
+    def log_q(self, trajectory: Trajectory) -> float:
+        alphabet, cursor, length, total = trajectory.draft.rules.alphabet, 0, 0, 0.0
+        for action in trajectory.actions[:-1]:
+            distance = alphabet.distance(action)
+            if not distance and not alphabet.is_insert(action):
+                return -math.inf
+            cursor, length = cursor + (distance or 1), length + (not distance)
+            if not distance:
+                total += math.log(self.delete)
+                continue
+            if abs(distance) > self.max_move:
+                return -math.inf
+            if cursor:
+                total += _log(1 - self.delete)
+            total -= math.log(sum(self._num_moves(cursor, length)))
+        if self.start == "uniform":
+            return total - math.log(length + 1)
+        return total if cursor == 0 else -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Deletes runs of tokens leftwards and jumps with probability `jump` after each delete."""
+
+    jump: float = 0.1
+    start: Literal["uniform", "end"] = "uniform"
+    noise: float = 0.0
+    noise_from: NoiseSource = "vocabulary"
+
+    def __post_init__(self) -> None:
+        check_probability("jump", self.jump, high=0.99)
+        check_choice("start", self.start, ("uniform", "end"))
+        _check_noise(self.noise, self.noise_from)
+
+    @property
+    def has_likelihood(self) -> bool:
+        return self.noise == 0
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"move", "delete"} if self.noise else {"move"})
+
+    def draw(self, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
+        check_blank(self, draft, target)
+        work = Obfuscation(draft, target)
+        log_q = self._run(work, rng)
+        return work.restoration(log_q if self.has_likelihood else None)
+
+    def _run(self, work: Obfuscation, rng: Random) -> float:
+        target = [cell.token for cell in work.cells]
+        log_q = place_cursor(work, self.start, rng)
+        jumps, has_jumped = threshold(self.jump), False
+        while work.cells:
+            if not has_jumped and _adds_noise(self.noise, work, target, self.noise_from, rng):
+                continue
+            count = num_places(work)
+            if not has_jumped and work.cursor == 0:
+                log_q -= math.log(count)
+                has_jumped = jump_anywhere(work, rng)
+            elif not has_jumped and count and rng.chance(jumps):
+                log_q += math.log(self.jump) - math.log(count)
+                has_jumped = jump_anywhere(work, rng)
+            else:
+                log_q += math.log1p(-self.jump) if count and not has_jumped else 0.0
+                work.delete()
+                has_jumped = False
+        return log_q
+
+    def log_q(self, trajectory: Trajectory) -> float:
+        alphabet, cursor, length, total = trajectory.draft.rules.alphabet, 0, 0, 0.0
+        actions = trajectory.actions[:-1]
+        index = 0
+        while index < len(actions):
+            end = index
+            while end < len(actions) and alphabet.is_move(actions[end]):
+                end += 1
+            if end > index:
+                way = sum(alphabet.distance(action) for action in actions[index:end])
+                if way == 0 or alphabet.spell(way) != actions[index:end] or cursor == 0:
+                    return -math.inf
+                cursor, index = cursor + way, end
+                total += -math.log(length) if cursor == 0 else _log(self.jump) - math.log(length - 1)
+                continue
+            if not alphabet.is_insert(actions[index]):
+                return -math.inf
+            cursor, length, index = cursor + 1, length + 1, index + 1
+            follows_jump = index < len(actions) and alphabet.is_move(actions[index])
+            total += math.log1p(-self.jump) if length > 1 and not follows_jump else 0.0
+        if self.start == "uniform":
+            return total - math.log(length + 1)
+        return total if cursor == length else -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class LeftToRight:
+    """Appends only: the autoregressive baseline as an order."""
+
+    has_likelihood: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def draw(self, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
+        actions = (*check_blank(self, draft, target), draft.rules.alphabet.stop)
+        return Trajectory(draft, actions, (True,) * len(actions), 0.0)
+
+    def log_q(self, trajectory: Trajectory) -> float:
+        alphabet = trajectory.draft.rules.alphabet
+        return 0.0 if all(alphabet.is_insert(action) for action in trajectory.actions[:-1]) else -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """The shortest edit script (align.py): one trajectory for each pair of texts, so q = 1."""
+
+    has_likelihood: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset({"move"})
+
+    def draw(self, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
+        actions = align(draft.canvas, target, draft.rules)
+        return Trajectory(draft, actions, (True,) * len(actions), 0.0)
+
+    def log_q(self, trajectory: Trajectory) -> float:
+        again = align(trajectory.draft.canvas, trajectory.final.tokens, trajectory.draft.rules)
+        return 0.0 if again == trajectory.actions else -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """One of several orders, drawn with its weight for each trajectory."""
+
+    parts: tuple[tuple[float, Order], ...]
+
+    def __post_init__(self) -> None:
+        if not self.parts or not all(0 < weight < math.inf for weight, _ in self.parts):
+            raise ConfigError("a mixture needs at least one order, each with a finite weight above 0")
+
+    @property
+    def has_likelihood(self) -> bool:
+        return all(order.has_likelihood for _, order in self.parts)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset().union(*(order.needs for _, order in self.parts))
+
+    def pick(self, rng: Random) -> Order:
+        """The order that draws the next trajectory."""
+        total, place, limit = sum(weight for weight, _ in self.parts), rng.bits32(), 0.0
+        for weight, order in self.parts[:-1]:
+            limit += weight / total
+            if place < threshold(limit):
+                return order
+        return self.parts[-1][1]
+
+    def draw(self, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
+        drawn = self.pick(rng).draw(draft, target, rng)
+        log_q = self.log_q(drawn) if self.has_likelihood else None
+        return Trajectory(draft, drawn.actions, drawn.has_loss, log_q)
+
+    def log_q(self, trajectory: Trajectory) -> float:
+        total = sum(weight for weight, _ in self.parts)
+        terms = [math.log(weight / total) + order.log_q(trajectory) for weight, order in self.parts]
+        most = max(terms)
+        return most + math.log(sum(math.exp(term - most) for term in terms)) if most > -math.inf else most
+
+
+def check_blank(order: Order, draft: Draft, target: Sequence[int]) -> tuple[int, ...]:
+    """The part to be grown; the draft must leave it blank and enable what the order uses."""
+    rules = draft.rules
+    missing = sorted(order.needs - rules.operators)
+    if missing:
+        raise ConfigError(f"{type(order).__name__} draws {missing[0]} actions, which are not enabled here")
+    if len(draft.tokens) != rules.prefix + rules.suffix:
+        raise ConfigError(f"{type(order).__name__} grows text from a blank; to change existing text use Diff")
+    return draft.editable(target)
+
+
+def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name}={value!r} does not exist; choose from {', '.join(allowed)}")
+
+
+def _check_noise(noise: float, source: str) -> None:
+    check_probability("noise", noise, high=0.4)
+    check_choice("noise_from", source, ("vocabulary", "document"))
+
+
+def _log(probability: float) -> float:
+    return math.log(probability) if probability > 0 else -math.inf
+
+
+def draw_noise(work: Obfuscation, target: Sequence[int], source: NoiseSource, rng: Random) -> int:
+    """A token that has nothing to do where it is put."""
+    if source == "document":
+        return target[rng.below(len(target))]
+    token = rng.below(work.alphabet.num_text - 1)
+    return token + (token >= work.alphabet.pad)
+
+
+def _adds_noise(noise: float, work: Obfuscation, target: Sequence[int], source: NoiseSource, rng: Random) -> bool:
+    if not noise or len(work.cells) >= work.room or not rng.chance(threshold(noise)):
+        return False
+    work.insert_noise(draw_noise(work, target, source, rng))
+    return True
+
+
+def place_cursor(work: Obfuscation, start: str, rng: Random) -> float:
+    length = len(work.cells)
+    work.cursor = rng.below(length + 1) if start == "uniform" else length
+    return -math.log(length + 1) if start == "uniform" else 0.0
+
+
+def num_places(work: Obfuscation) -> int:
+    """Boundaries 1..l without the present one."""
+    return len(work.cells) - (work.cursor > 0)
+
+
+def jump_anywhere(work: Obfuscation, rng: Random) -> bool:
+    place = 1 + rng.below(num_places(work))
+    work.jump(place + (work.cursor > 0 and place >= work.cursor))
+    return True

@@ -1,0 +1,1 @@
+"""The paper's own figures, cost tables, span operators, and its reproduction."""

@@ -1,0 +1,318 @@
+"""A reproduction's results beside the paper's: a folder of results in, rows of tables out.
+
+    table       which of the paper's tables a row belongs to, or what it is about
+    system      and then a cell for each column: a number, a measure with its error, or nothing
+
+What was not measured is left out, and so is a table of which nothing was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from reviser.diffusion.denoiser import FAMILIES
+from reviser.diffusion.denoiser import num_parameters as num_denoising
+from reviser.evaluation.evaluator import hash_weights
+from reviser.evaluation.metrics.editing import measure
+from reviser.evaluation.metrics.frontier import perplexity_ratio, ratio
+from reviser.evaluation.metrics.gaps import NOTHING
+from reviser.evaluation.texts import REFERENCE, difference, read_texts
+from reviser.model.folder import FORMATS, find, read_config
+from reviser.model.size import num_parameters
+from reviser.orders.statistics import ROWS
+from reviser.paper import printed as paper
+from reviser.paper.reproduction import DENOISERS, SYSTEMS, Setup, writers
+from reviser.reports.kinds import bits_error
+
+Row = dict[str, Any]
+
+
+def gather(setup: Setup) -> list[Row]:
+    """All tables that the folder's results give."""
+    makers = (summary, differences, systems, arena, evalppl, mauve, likelihood, gaps, trajectories, costs)
+    return [row for make in makers for row in make(setup)]
+
+
+def label(setup: Setup, name: str) -> str:
+    """
+    >>> from pathlib import Path
+    >>> from reviser.paper.reproduction import SCALES
+    >>> label(Setup(SCALES["debug"], Path()), "sedd-512")
+    'SEDD, 512 steps'
+    """
+    if name in (REFERENCE, NOTHING):
+        return "the original text" if name == REFERENCE else "nothing in the gap"
+    first, _, steps = name.partition("-")
+    if name in setup.others or first not in SYSTEMS:
+        return name
+    return SYSTEMS[first] + (f", {steps or 128} steps" if first in DENOISERS else "")
+
+
+def summary(setup: Setup) -> list[Row]:
+    """A row a system, the most telling number of each table."""
+    found = {name: _rows(setup, name) for name in ("evalppl", "mauve", "gaps", "flops", "seconds")}
+    bounds, arena = _rows(setup, "likelihood"), _read(setup, "arena")
+    rates = {(row["system"], row["opponent"]): row["win_rate"] for row in arena["rows"]}
+    rows = []
+    for name in (*grouped(setup), REFERENCE, NOTHING):
+        bound = bounds.get(name if name in setup.others else name.partition("-")[0])
+        texts, filled, edits = found["evalppl"].get(name, {}), found["gaps"].get(name, {}), _edits(setup, name)
+        cells = {
+            "bits/byte, at most": bound and _bits(bound),
+            "evalPPL": texts.get("perplexity"),
+            "distinct-2": texts.get("distinct_2"),
+            "bytes a text": _bytes_a_text(texts),
+            "MAUVE": found["mauve"].get(name, {}).get("mauve"),
+            "% won against left to right": None if name == "ar" else win_rate(rates, name, "ar"),
+            "gap and suffix, bits/byte": filled.get("whole_bits_per_byte"),
+            "suffix alone": filled.get("suffix_bits_per_byte"),
+            "gap's length over the original's": filled.get("length_over_reference"),
+            "% inserted not at the end": edits and _scaled(edits["non_end_append_fraction"], 100),
+            "1e9 multiply-accumulates a text": found["flops"].get(name, {}).get("gmacs"),
+            "seconds a text": found["seconds"].get(name, {}).get("seconds"),
+        }
+        if any(cell is not None for cell in cells.values()):
+            rows.append({"table": "In short", "system": label(setup, name)} | cells)
+    return rows
+
+
+def differences(setup: Setup) -> list[Row]:
+    """How each differs from the left-to-right model, and its gaps from empty ones.
+
+    All have the errors of the prompts' own differences; results that do not say what each prompt gave are left out.
+    """
+    texts, filled, bounds = (
+        {name: row for name, row in _rows(setup, kind).items() if "by_prompt" in row}
+        for kind in ("evalppl", "gaps", "likelihood")
+    )
+    rows = []
+    for name in grouped(setup):
+        bound = bounds.get(name if name in setup.others else name.partition("-")[0])
+        own, base, gap, empty = texts.get(name), texts.get("ar"), filled.get(name), filled.get(NOTHING)
+        cells = {
+            "bits/byte more than left to right, at most": _more(bound, bounds.get("ar"), "bits_per_byte"),
+            "times left to right's evalPPL": perplexity_ratio(own, base) if own and base else None,
+            "gap and suffix, bits/byte more than an empty gap": _more(gap, empty, "whole_bits_per_byte"),
+            "suffix alone, more than after an empty gap": _more(gap, empty, "suffix_bits_per_byte"),
+        }
+        if any(cell is not None for cell in cells.values()):
+            rows.append({"table": "Differences on the same prompts", "system": label(setup, name)} | cells)
+    return rows
+
+
+def _more(row: Row | None, other: Row | None, key: str) -> Row | None:
+    """What a row has more than another, over the prompts of both."""
+    if row is None or other is None:
+        return None
+    found = difference(row["by_prompt"][key], other["by_prompt"][key])
+    return asdict(found) if found else None
+
+
+def _bits(row: Row) -> Row:
+    """A likelihood's bits per byte as a measure."""
+    return {"value": row["bits_per_byte"], "error": bits_error(row), "n": row["n"]}
+
+
+def _bytes_a_text(row: Row) -> float | None:
+    return row["bytes"] / row["texts"] if row.get("texts") else None
+
+
+def grouped(setup: Setup) -> list[str]:
+    """All writers, a system's numbers of steps beside each other.
+
+    >>> from pathlib import Path
+    >>> from reviser.paper.reproduction import SCALES
+    >>> grouped(Setup(SCALES["debug"], Path()))[3:6]
+    ['mdlm', 'mdlm-512', 'mdlm-1024']
+    """
+    places = {system: place for place, system in enumerate(SYSTEMS)}
+    return sorted(writers(setup), key=lambda name: places.get(name.partition("-")[0], len(places)))
+
+
+def _edits(setup: Setup, name: str) -> Row | None:
+    """How a system edits, where it does and has written."""
+    if not setup.written("continuation", name).is_file():
+        return None
+    texts = read_texts([setup.written("continuation", name)], setup.num_prompts)
+    return measure(texts, name) if any(each.record for each in texts) else None
+
+
+def systems(setup: Setup) -> list[Row]:
+    """What was compared: sizes and trained positions, to see that they are equal."""
+    rows = []
+    for name, folder in ((name, setup.model(name)) for name in setup.folders):
+        if not folder.is_dir():
+            continue
+        found = read_config(find(folder), FORMATS)
+        is_denoiser = found.format in FAMILIES
+        count = num_denoising(found.format, found.model) if is_denoiser else num_parameters(found.model)
+        row: Row = {"table": "The systems", "system": SYSTEMS.get(name, name), "parameters": count}
+        if (trained := found.trained) is not None:
+            row |= {"trained positions": trained.positions, "recipe": trained.recipe, "order": trained.order}
+            row |= {"data": trained.data_sha256[:12]}
+        rows.append(row | {"model": str(folder), "weights": hash_weights(find(folder))[:12]})
+    return rows
+
+
+def _read(setup: Setup, name: str) -> dict[str, Any]:
+    path = setup.result(name)
+    return json.loads(path.read_text("utf-8")) if path.is_file() else {"rows": []}
+
+
+def _rows(setup: Setup, name: str) -> dict[str, Row]:
+    return {row["system"]: row for row in _read(setup, name)["rows"]}
+
+
+def arena(setup: Setup) -> list[Row]:
+    """How often a judge preferred each Reviser to each other system."""
+    document = _read(setup, "arena")
+    rates = {(row["system"], row["opponent"]): row["win_rate"] for row in document["rows"] if row["win_rate"]}
+    if not rates:
+        return []
+    sources = "tab:arena_vs_ar_baseline, tab:ar_baselines_100m, tab:arena_vs_diffusion"
+    title = f"Arena, wins in percent with intervals of 95% ({sources}); here by {document['config']['judge']}"
+    rows = []
+    for name in grouped(setup):
+        if name != "ours":
+            row: Row = {"table": title, "against": label(setup, name)} | _paper_pair(paper.ARENA.get(name))
+            for reviser in ("paper", "ours"):
+                if reviser != name:
+                    row[f"{SYSTEMS[reviser]}, here"] = win_rate(rates, reviser, name)
+            rows.append(row)
+    return rows
+
+
+def win_rate(rates: Mapping[tuple[str, str], Row], one: str, other: str) -> Row | None:
+    """Percent that the first won and its interval, whichever of the two the judgments were counted for.
+
+    >>> share = {"value": 0.75, "low": 0.5, "high": 1.0, "error": 0.1, "n": 8}
+    >>> win_rate({("a", "b"): share}, "b", "a")
+    {'value': 25.0, 'low': 0.0, 'high': 50.0, 'n': 8}
+    """
+    if share := rates.get((one, other)):
+        value, low, high = share["value"], share["low"], share["high"]
+    elif share := rates.get((other, one)):
+        value, low, high = 1 - share["value"], 1 - share["high"], 1 - share["low"]
+    else:
+        return None
+    return {"value": 100 * value, "low": 100 * low, "high": 100 * high, "n": share["n"]}
+
+
+def _paper_pair(numbers: Sequence[Any] | None, what: str = "the paper") -> Row:
+    first, second = numbers or (None, None)
+    return {f"{what}, 100M": first, f"{what}, 300M": second}
+
+
+def evalppl(setup: Setup) -> list[Row]:
+    document, found = _read(setup, "evalppl"), _rows(setup, "evalppl")
+    by = document.get("evaluator", {}).get("name")
+    title = "evalPPL (tab:evalppl_vs_ar_baseline, tab:evalppl_vs_diffusion)"
+    rows = []
+    for name, row in found.items():
+        printed = paper.EVALPPL.get(name, (None,) * 4)
+        rows.append(
+            {"table": title, "system": label(setup, name)}
+            | _paper_pair(printed[:2], "the paper by GPT-2 Large")
+            | _paper_pair(printed[2:], "by Dream-7B")
+            | {f"here by {by}": row["perplexity"], "bits/byte": row["bits_per_byte"]}
+            | {"distinct-2": row.get("distinct_2"), "repeated 4-grams": row.get("repeated_4")}
+            | {"bytes a text": _bytes_a_text(row)}
+        )
+    return rows
+
+
+def mauve(setup: Setup) -> list[Row]:
+    document = _read(setup, "mauve")
+    features = f"{document.get('config', {}).get('features')}:{document.get('evaluator', {}).get('name')}"
+    title = f"MAUVE (tab:mauve_all, by BERT's pseudo-log-likelihoods); here by {features}"
+    return [
+        {"table": title, "system": label(setup, name)} | _paper_pair(paper.MAUVE.get(name)) | {"here": row["mauve"]}
+        for name, row in _rows(setup, "mauve").items()
+    ]
+
+
+def likelihood(setup: Setup) -> list[Row]:
+    title = "Likelihood of held-out text, bits per byte (not in the paper)"
+    return [
+        {
+            "table": title,
+            "system": SYSTEMS.get(name, name),
+            "order": row["order"],
+            "samples": row["K"],
+            "bits/byte": _bits(row),
+            "is": "exact" if row["is_exact"] else "a bound",
+        }
+        for name, row in _rows(setup, "likelihood").items()
+    ]
+
+
+def gaps(setup: Setup) -> list[Row]:
+    title = "Infilling, bits per byte by the evaluator (not in the paper)"
+    columns = {"suffix": "suffix_bits_per_byte", "gap": "gap_bits_per_byte", "both": "whole_bits_per_byte"}
+    return [
+        {"table": title, "system": label(setup, name)}
+        | {column: row.get(key) for column, key in columns.items()}
+        | {"length over the reference": row.get("length_over_reference")}
+        for name, row in _rows(setup, "gaps").items()
+    ]
+
+
+def trajectories(setup: Setup) -> list[Row]:
+    """The ten rows of the paper, with errors over prompts where a number is one sum over another."""
+    if not setup.result("trajectories").is_file():
+        return []
+    written = [name for name in setup.editing if setup.written("continuation", name).is_file()]
+    found = {name: _statistics(setup, name) for name in written if name != "ar"}
+    rows = []
+    for title, key, form in ROWS:
+        if key in paper.TRAJECTORIES:
+            has_percent = form.endswith("%}")
+            row: Row = {"table": "How they edit (tab:trajectory_stats)", "": title + ", %" * has_percent}
+            row |= _paper_pair(paper.TRAJECTORIES[key])
+            cells = {name: _scaled(values[key], 100 if has_percent else 1) for name, values in found.items()}
+            rows.append(row | {f"{SYSTEMS.get(name, name)}, here": cell for name, cell in cells.items()})
+    return rows
+
+
+def _scaled(value: Any, scale: float) -> Any:
+    """A number, a measure with its error, or several numbers as one text, times a scale."""
+    if not isinstance(value, Mapping):
+        return None if value is None else scale * value
+    if "error" not in value:
+        return ", ".join("-" if part is None else f"{scale * part:.1f}" for part in value.values())
+    return {**value, "value": scale * value["value"], "error": value["error"] and scale * value["error"]}
+
+
+def _statistics(setup: Setup, name: str) -> Row:
+    return measure(read_texts([setup.written("continuation", name)], setup.num_prompts), name)
+
+
+def costs(setup: Setup) -> list[Row]:
+    """Multiply-accumulates and seconds of a continuation, and how many times the left-to-right model's a byte."""
+    macs, seconds = _rows(setup, "flops"), _rows(setup, "seconds")
+    title = "The cost of a continuation (tab:prior_art_summary_main, app:diff_family_table_100m)"
+    return [
+        {
+            "table": title,
+            "system": label(setup, name),
+            "the paper's ratio, worked out": paper.COSTS.get(name),
+            "1e9 multiply-accumulates": macs.get(name, {}).get("gmacs"),
+            "ratio, a byte": _ratio(macs, name, "gmacs_per_byte"),
+            "seconds": seconds.get(name, {}).get("seconds"),
+            "ratio of seconds, a byte": _ratio(seconds, name, "seconds_per_byte"),
+            "in": seconds.get(name, {}).get("precision"),
+            "texts timed": seconds.get(name, {}).get("seconds", {}).get("n"),
+        }
+        for name in grouped(setup)
+        if name in macs or name in seconds
+    ]
+
+
+def _ratio(rows: Mapping[str, Row], name: str, key: str) -> Row | None:
+    """To the left-to-right model."""
+    if any(key not in rows.get(each, {}) for each in (name, "ar")):
+        return None
+    return ratio(rows[name][key], None if name == "ar" else rows["ar"][key])

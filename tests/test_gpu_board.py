@@ -1,0 +1,182 @@
+"""The board of one Triton kernel, run by Triton's interpreter on a CPU, beside the plain board."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from laws import ALPHABET, states
+
+from reviser.actions import INSERT_MOVE, OPERATORS
+from reviser.canvas import Canvas, Rules, valid_mask
+from reviser.decoding.board import NUMBERS, Board
+
+pytest.importorskip("triton", reason="Triton comes with the `kernels` extra and with torch for CUDA")
+from reviser.decoding.gpu.board import GpuBoard
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+NUM_STEPS = 400 if torch.cuda.is_available() else 20
+"""The interpreter takes milliseconds for every row."""
+ALL = frozenset(OPERATORS)
+OPERATOR_SETS = st.sampled_from([INSERT_MOVE, ALL]) | st.frozensets(st.sampled_from(OPERATORS))
+Row = tuple[Canvas, Rules, int]
+
+
+class Twins:
+    """The same rows on both boards."""
+
+    def __init__(self, operators: frozenset[str], num_rows: int, room: int, width: int) -> None:
+        self.plain = Board(ALPHABET, operators, num_rows, room, DEVICE)
+        self.fused = GpuBoard(ALPHABET, operators, num_rows, room, DEVICE, width=width)
+
+    def load(self, places: list[int], rows: list[Row]) -> None:
+        for board in (self.plain, self.fused):
+            board.load(places, *map(list, zip(*rows, strict=True)))
+
+    def actions(self, chance: random.Random) -> list[int]:
+        """One valid action for every row, chosen among kinds of actions; any at all where a row is idle."""
+        chosen = []
+        for mask, left in zip(self.plain.valid().tolist(), self.plain.left.tolist(), strict=True):
+            # Inserts more often, or the canvases would never be full.
+            offset = chance.choice([j for j in [*range(35), *[34] * 9] if mask >> j & 1])
+            action = chance.randrange(5) if offset == 34 else ALPHABET.num_text + offset
+            chosen.append(action if left else chance.randrange(ALPHABET.size))
+        return chosen
+
+    def step(self, chance: random.Random) -> None:
+        actions = torch.tensor(self.actions(chance), device=DEVICE)
+        self.plain.apply(actions)
+        self.fused.apply(actions)
+
+    def check(self) -> None:
+        plain, fused = self.plain, self.fused
+        # The last cell takes writes meant for nowhere, and nobody reads it.
+        assert torch.equal(fused.cells[:, :-1], plain.cells[:, :-1])
+        for name in (*NUMBERS, "clipboard"):
+            assert torch.equal(getattr(fused, name), getattr(plain, name)), name
+        assert torch.equal(fused.valid(), plain.valid())
+        for width in (1, 4):
+            assert torch.equal(fused.windows(width), plain.windows(width))
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[Twins, list[Row]]:
+    """Boards, and rows that fit them: one for each row but the last, and one to load later."""
+    operators = draw(OPERATOR_SETS)
+    rows = draw(st.lists(st.tuples(states(operators), st.integers(1, 20)), min_size=2, max_size=4))
+    room = max(rules.max_length for (_, rules), _ in rows) + draw(st.integers(0, 3))
+    twins = Twins(operators, len(rows), room, width=draw(st.sampled_from([0, 1, 4])))
+    return twins, [(*state, left) for state, left in rows]
+
+
+@given(batches(), st.integers(0, 1 << 30))
+@settings(max_examples=16)
+def test_the_fused_board_is_the_plain_one_after_every_action(batch: tuple[Twins, list[Row]], number: int) -> None:
+    (twins, rows), chance = batch, random.Random(number)
+    twins.check()
+    twins.load(list(range(len(rows) - 1)), rows[:-1])
+    twins.check()
+    for step in range(24):
+        if step == 12:
+            twins.load([chance.randrange(len(rows))], rows[-1:])
+            twins.check()
+        twins.step(chance)
+        twins.check()
+
+
+@pytest.mark.parametrize("operators", [INSERT_MOVE, ALL])
+@pytest.mark.parametrize("room", [12, 1100])
+def test_full_and_long_canvases_take_many_actions(operators: frozenset[str], room: int) -> None:
+    """Many warps to a row, or a canvas that is often full; idle rows are loaded again."""
+    chance, rows = random.Random(5), []
+    for row in range(4):
+        prefix, suffix, size = chance.randrange(3), chance.randrange(3), room - 4
+        rules = Rules(ALPHABET, operators, prefix, suffix, max_length=room - row)
+        tokens = tuple(chance.choices(range(39), k=size))
+        rows.append((Canvas(tokens, chance.randint(prefix, size - suffix)), rules, 1 << 30))
+    twins = Twins(operators, 4, room, width=4)
+    twins.load(list(range(4)), rows)
+    for _ in range(NUM_STEPS):
+        twins.step(chance)
+        twins.check()
+        idle = [row for row, left in enumerate(twins.plain.left.tolist()) if left == 0]
+        if idle:
+            twins.load(idle, [rows[row] for row in idle])
+
+
+@pytest.mark.parametrize("operators", [INSERT_MOVE, ALL])
+def test_an_idle_row_may_only_stop_and_never_changes(operators: frozenset[str]) -> None:
+    twins, rules = Twins(operators, 3, 9, width=1), Rules(ALPHABET, operators, max_length=9)
+    twins.load([1, 2], [(Canvas((1, 2), 1), rules, 5), (Canvas((3,), 1), rules, 1)])
+    board = twins.fused
+    board.apply(torch.tensor([7, ALPHABET.stop, 8], device=DEVICE))
+    before = board.canvases([0, 1, 2])
+    assert before == [Canvas(), Canvas((1, 2), 1, is_stopped=True), Canvas((3, 8), 2)]
+    for action in (0, 38, *range(40, ALPHABET.size)):
+        board.apply(torch.full((3,), action, device=DEVICE))
+        assert board.valid().tolist() == [1 << 3] * 3
+    assert board.canvases([0, 1, 2]) == before
+
+
+@given(st.sampled_from([INSERT_MOVE, ALL, frozenset({"swap"})]), st.integers(0, 1 << 30))
+@settings(max_examples=3)
+def test_invalid_actions_spoil_their_own_row_alone(operators: frozenset[str], number: int) -> None:
+    chance, rules = random.Random(number), Rules(ALPHABET, operators, max_length=12)
+    canvas, board = Canvas((1, 2, 3, 4), 2), GpuBoard(ALPHABET, operators, 3, 12, DEVICE, width=3)
+    calm = Board(ALPHABET, operators, 3, 12, DEVICE)
+    for each in (board, calm):
+        each.load([0, 1, 2], [canvas] * 3, [rules] * 3, [1 << 30] * 3)
+    for _ in range(40):
+        actions = []
+        for mask in calm.valid().tolist():
+            offset = chance.choice([j for j in range(35) if mask >> j & 1 and j != 3])
+            actions.append(chance.randrange(39) if offset == 34 else ALPHABET.num_text + offset)
+        calm.apply(torch.tensor(actions, device=DEVICE))
+        actions[1] = chance.choice([7, *(action for action in range(40, ALPHABET.size) if action != ALPHABET.stop)])
+        board.apply(torch.tensor(actions, device=DEVICE))
+        assert board.canvases([0, 2]) == calm.canvases([0, 2])
+        for got, expected in ((board.valid(), calm.valid()), (board.windows(3), calm.windows(3))):
+            assert torch.equal(got[::2], expected[::2])
+        board.rows(), board.repeated(2)
+    board.load([1], [canvas], [rules], [3])
+    assert board.canvas(1) == canvas
+    assert board.windows(3)[1].tolist() == list(canvas.window(3, ALPHABET.none))
+    assert int(board.valid()[1]) == valid_mask(canvas, rules, 3)
+
+
+def test_nothing_moves_in_memory() -> None:
+    """Nor does the kernel write outside its rows, or ask that the actions lie side by side."""
+    twins, rules = Twins(ALL, 2, 12, width=2), Rules(ALPHABET, ALL, prefix=1, max_length=12)
+    board = twins.fused
+    twins.load([0, 1], [(Canvas((1, 2, 3, 4), 3), rules, 99), (Canvas((5, 6), 2), rules, 99)])
+    valid, windows = board.valid(), board.windows(2)
+    names = [name for name, value in vars(board).items() if isinstance(value, torch.Tensor)]
+    before = [getattr(board, name).data_ptr() for name in names]
+    for actions in ([ALPHABET.cut(2), 7], [ALPHABET.paste, ALPHABET.swap], [ALPHABET.replace] * 2, [8, 9]):
+        columns = torch.tensor([[action, 11] for action in actions], device=DEVICE)
+        board.apply(columns[:, 0])
+        twins.plain.apply(columns[:, 0])
+        twins.check()
+    assert [getattr(board, name).data_ptr() for name in names] == before
+    assert board.valid() is valid
+    assert board.windows(2) is windows
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are CUDA's")
+@pytest.mark.parametrize("operators", [INSERT_MOVE, ALL])
+def test_a_step_is_captured_as_a_graph(operators: frozenset[str]) -> None:
+    twins, chance = Twins(operators, 3, 300, width=4), random.Random(3)
+    rows = [(Canvas((1, 2, 3, 4), row), Rules(ALPHABET, operators, max_length=300), 250) for row in range(3)]
+    actions, graph = torch.zeros(3, dtype=torch.int64, device=DEVICE), torch.cuda.CUDAGraph()
+    twins.fused.apply(actions)
+    with torch.cuda.graph(graph):
+        twins.fused.apply(actions)
+    twins.load([0, 1, 2], rows)
+    for _ in range(300):
+        actions.copy_(torch.tensor(twins.actions(chance)))
+        twins.plain.apply(actions)
+        graph.replay()
+        twins.check()

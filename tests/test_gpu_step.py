@@ -1,0 +1,83 @@
+"""The Triton step for GPUs, run by Triton's interpreter on a CPU, against the model's own step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from test_model import TINY, random_input, random_model, take
+from torch import Tensor
+
+from reviser.canvas import Rules
+from reviser.config import CanvasConfig, ModelConfig
+from reviser.decoding.drafts import draft_inputs
+from reviser.model.cache import Cache
+from reviser.orders.record import Draft
+
+pytest.importorskip("triton", reason="Triton comes with the `kernels` extra and with torch for CUDA")
+from reviser.decoding.gpu.step import GpuStep
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SMALL = replace(TINY, num_layers=2, num_heads=2)
+AUTHOR: dict[str, Any] = {"norm": "layer", "qk_norm": False, "activation": "gelu"}
+MODELS = {
+    "modern": SMALL,
+    "author": replace(SMALL, **AUTHOR),
+    "absolute": replace(SMALL, positions="absolute", activation="swiglu", qk_norm=False),
+    "window": replace(SMALL, canvas=CanvasConfig("window", window=2, slot_width=8)),
+    "swiglu, untied": replace(SMALL, activation="swiglu", tied=False),
+}
+
+
+@pytest.mark.parametrize("few_rows", [0, 8], ids=["many rows", "few rows"])
+@pytest.mark.parametrize("config", MODELS.values(), ids=list(MODELS))
+def test_fused_steps_are_the_models_steps_for_ragged_rows(config: ModelConfig, few_rows: int) -> None:
+    model = random_model(config).to(DEVICE)
+    actions, canvas = random_input(config, 3, 14)
+    actions, canvas = actions.to(DEVICE), take(canvas, slice(None))
+    assert canvas.windows is not None
+    canvas = replace(canvas, windows=canvas.windows.to(DEVICE))
+    fused, caches = GpuStep(model, few_rows), [Cache.empty(config, 3, DEVICE) for _ in range(2)]
+    assert GpuStep.knows(model)
+    # Both read a ragged beginning the same way; then rows go on or stand still as they like.
+    shown = replace(canvas, windows=canvas.windows[:, :6])
+    for cache in caches:
+        model.step(actions[:, :6], shown, cache, torch.tensor([6, 2, 4], device=DEVICE))
+    torch.manual_seed(1)
+    for t in range(6, 14):
+        counts = torch.randint(0, 2, (3,), device=DEVICE)
+        one = replace(canvas, windows=canvas.windows[:, t : t + 1])
+        wanted = model.step(actions[:, t : t + 1], one, caches[0], counts)
+        got = fused.step(actions[:, t : t + 1], one, caches[1], counts)
+        close(got[counts > 0], wanted[counts > 0])
+        assert torch.equal(caches[0].lengths, caches[1].lengths)
+
+
+@pytest.mark.parametrize("config", MODELS.values(), ids=list(MODELS))
+def test_fused_reading_of_seeds_is_the_models(config: ModelConfig) -> None:
+    model, rules = random_model(config).to(DEVICE), Rules(config.alphabet, max_length=config.max_length)
+    seeds = [Draft.infill([1, 2, 3], [4, 5], rules), Draft.continuation([6], rules), Draft.continuation([], rules)]
+    inputs, rows = draft_inputs(seeds, config, DEVICE), torch.tensor([3, 0, 2], device=DEVICE)
+    wanted_cache, cache = Cache.empty(config, 3, DEVICE), Cache.empty(config, 4, DEVICE)
+    wanted = model.step(inputs.actions, inputs.canvas, wanted_cache, inputs.counts)
+    fused, others = (
+        GpuStep(model),
+        draft_inputs([Draft.continuation([n + 1], rules) for n in range(3)], config, DEVICE),
+    )
+    # Again and again, with other seeds between, until a GPU reads them as a graph.
+    for _ in range(3):
+        fused.read(others, rows, cache)
+        got = fused.read(inputs, rows, cache)
+    for n, count in enumerate(inputs.counts.tolist()):
+        close(got[n], wanted[n, count - 1])
+        assert cache.lengths[rows[n]] == count
+        for layer in range(config.num_layers):
+            close(cache.keys[layer][rows[n], :, :count], wanted_cache.keys[layer][n, :, :count])
+            close(cache.values[layer][rows[n], :, :count], wanted_cache.values[layer][n, :, :count])
+
+
+def close(one: Tensor, other: Tensor) -> None:
+    # A GPU multiplies float32 with ten bits.
+    torch.testing.assert_close(one, other, atol=2e-2 if DEVICE == "cuda" else 2e-4, rtol=1e-4)

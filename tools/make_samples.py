@@ -1,0 +1,72 @@
+"""docs/samples.md: what the shipped model writes, unselected; `python tools/make_samples.py > docs/samples.md`.
+
+Every prompt is written into once a seed, with the sampling that the commands use where none is given.
+"""
+
+from __future__ import annotations
+
+from reviser.decoding.presets import DEFAULT
+from reviser.decoding.writer import Text, Writer
+
+SEEDS = (1, 2)
+PROMPTS = (
+    "The old lighthouse", "Photosynthesis is", "In 1923, the city of", "The river Thames", "Neurons in the brain",
+    "She was born in", "The main difference between cats and dogs", "A black hole", "During the Second World War",
+    "To install the package,", "The village has a population of", "Our results suggest that", "Bees are",
+    "The film was directed by", "Once upon a time", "My favourite recipe", "Many people think that",
+)  # fmt: skip
+GAPS = (
+    ("The old lighthouse", " until morning."),
+    ("The capital of France is", ", a city on the river Seine."),
+    ("Water freezes at", " and boils at 100 degrees."),
+    ("She opened the door and", " before she went to sleep."),
+    ("The university was founded in", " and has about 20,000 students."),
+    ("Bees are important because", ". Without them many crops would fail."),
+    ("In the experiment, mice were", ", and their behaviour was recorded."),
+    ("He played for", " until he retired in 1998."),
+)
+
+HEAD = """# Samples of the shipped model
+
+Nothing here is selected: two seeds for every prompt, one after the other, from
+`python tools/make_samples.py > docs/samples.md`. The commands give the same, for example
+`reviser generate 'Bees are' --seed 1` and `reviser infill 'He played for ___ until he retired in 1998.' --seed 2`; on
+another kind of processor a close choice may fall the other way. What was given is **bold**. Behind each text: actions
+for tokens, and how many insertions were not at the end of what stood there.
+"""
+
+
+def show_text(text: Text, before: str, behind: str) -> str:
+    """One text as a Markdown quotation."""
+    new = text.new.strip("\n").replace("\n", "  \n> ")
+    return f"> **{before}**{new}{f'**{behind}**' if behind else ''} ({describe(text)})"
+
+
+def describe(text: Text) -> str:
+    states, alphabet = list(text.trajectory.states()), text.draft.rules.alphabet
+    suffix = text.draft.rules.suffix
+    inside = sum(
+        alphabet.is_insert(action) and before.cursor < len(before.tokens) - suffix
+        for action, before in zip(text.trajectory.actions, states, strict=False)
+    )
+    ended = "" if text.has_stopped else ", cut off"
+    return f"{text.num_actions} for {text.num_tokens}, {inside} inside{ended}"
+
+
+def main() -> None:
+    writer = Writer.from_pretrained()
+    print(HEAD)
+    print("## Continued\n")
+    for prompt in PROMPTS:
+        for seed in SEEDS:
+            [text] = writer.generate(prompt, seed=seed, sampling=DEFAULT)
+            print(f"{show_text(text, prompt, '')}\n")
+    print("## Filled\n")
+    for prefix, suffix in GAPS:
+        for seed in SEEDS:
+            [text] = writer.infill(prefix, suffix, seed=seed, sampling=DEFAULT, max_tokens=64)
+            print(f"{show_text(text, prefix, suffix)}\n")
+
+
+if __name__ == "__main__":
+    main()
