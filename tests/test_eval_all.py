@@ -17,7 +17,7 @@ from reviser.cli.eval_all import MIN_TEXTS, Step, age, is_done, plan
 from reviser.errors import ConfigError
 from reviser.evaluation.metrics import mauve
 from reviser.evaluation.metrics.editing import insertion_times, null_trajectories
-from reviser.evaluation.records import make_result, run_as, spell, write_result
+from reviser.evaluation.records import format_command, make_result, run_as, write_result
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import parse_order
 from reviser.orders.rng import Random
@@ -85,7 +85,7 @@ def test_a_step_is_done_by_its_own_command_on_what_is_there_now(
     assert "evalppl.json, older than its input" in capsys.readouterr().err
     os.utime(texts, (1e9, 1e9))
     assert not is_done(replace(step, words=(*step.words, "--n", "3")))
-    assert f"left by {spell(step.words)}" in capsys.readouterr().err
+    assert f"left by {format_command(step.words)}" in capsys.readouterr().err
     out.write_text("[]")
     assert not is_done(step)
     out.unlink()

@@ -21,7 +21,7 @@ from reviser.diffusion.denoiser_folder import save_denoiser
 from reviser.diffusion.trainer import count_parameters
 from reviser.errors import CheckpointError, ConfigError, DataError
 from reviser.evaluation.metrics.flops import diffusion_flops, flops
-from reviser.evaluation.records import Generation, Prompt, make_result, run_as, spell, write_result
+from reviser.evaluation.records import Generation, Prompt, format_command, make_result, run_as, write_result
 from reviser.model.checkpoint import save_pretrained
 from reviser.model.transformer import Transformer
 from reviser.paper import printed as paper
@@ -230,7 +230,7 @@ def test_a_failure_names_its_step_and_how_to_go_on(setup: Setup, capsys: pytest.
     assert run_steps(setup, steps, False, told) == 2
     assert told == {"generate:ar": "failed"}
     err = capsys.readouterr().err
-    assert f"step generate:ar failed; mend that and go on with: {spell((*setup.words, '--resume'))}" in err
+    assert f"step generate:ar failed; mend that and go on with: {format_command((*setup.words, '--resume'))}" in err
     assert "step generate:ar: reviser eval continuation absent" in err
     assert run_steps(setup, steps, False, told, only="generate") == 2
     assert capsys.readouterr().err.endswith("--only generate --resume\n")

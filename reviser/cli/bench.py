@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_leaf
-from reviser.cli.options import DEVICE, add_out, hand_over
+from reviser.cli.command import add_command
+from reviser.cli.options import DEVICE, add_out, print_result
 from reviser.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_trajectories(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         kinds,
         "trajectories",
         "drawing, log q, replay and cursor windows",
@@ -45,7 +45,7 @@ def run_trajectories(args: argparse.Namespace) -> int:
 
     row = measure(num_tokens=args.n, threads=args.threads, seconds=args.seconds)
     result = make_result("trajectory_speed", [row], {"seconds": args.seconds})
-    return hand_over(args, result, lambda: _tell_trajectories(row))
+    return print_result(args, result, lambda: _tell_trajectories(row))
 
 
 def _tell_trajectories(row: dict[str, Any]) -> str:
@@ -56,7 +56,7 @@ def _tell_trajectories(row: dict[str, Any]) -> str:
 
 
 def _add_train(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         kinds,
         "train",
         "training steps of a recipe, beside a plain GPT loop of its shape",
@@ -95,7 +95,7 @@ def run_train(args: argparse.Namespace) -> int:
         return 0
     row = _measure_training(args, settings)
     result = make_result("train_speed", [row], to_dict(settings), torch=torch.__version__)
-    return hand_over(args, result, lambda: _tell_training(row))
+    return print_result(args, result, lambda: _tell_training(row))
 
 
 def _measure_training(args: argparse.Namespace, settings: RunConfig) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _tell_training(row: dict[str, Any]) -> str:
 
 
 def _add_decode(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         kinds,
         "decode",
         "the engine beside a bare left-to-right step and transformers",
@@ -174,7 +174,7 @@ def run_decode(args: argparse.Namespace) -> int:
     rows = config.pop("batches")
     config |= {"recipe": args.recipe, "set": args.set, "device": device, "threads": torch.get_num_threads()}
     result = make_result("decode", rows, config, torch=torch.__version__)
-    return hand_over(args, result, lambda: _tell_decoding(rows))
+    return print_result(args, result, lambda: _tell_decoding(rows))
 
 
 def _tell_decoding(rows: list[dict[str, Any]]) -> str:

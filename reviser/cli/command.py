@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 
-def add_leaf(
+def add_command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
     text: str,

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_leaf
+from reviser.cli.command import add_command
 from reviser.cli.progress_bar import show_progress
 from reviser.errors import ConfigError, DataError
 
@@ -34,7 +34,7 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_prepare(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         kinds,
         "prepare",
         "turn text files into a data folder of token ids",
@@ -56,7 +56,7 @@ def _add_prepare(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_tokenizer(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         kinds,
         "tokenizer",
         "make a byte-level BPE tokenizer from text files",
@@ -74,7 +74,7 @@ def _add_tokenizer(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_info(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         kinds,
         "info",
         "show what a data folder holds, and check it",

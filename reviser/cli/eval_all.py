@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reviser.cli.command import add_leaf
+from reviser.cli.command import add_command
 from reviser.cli.options import DEVICE, add_system, check_positive
 from reviser.errors import ConfigError, ReviserError
 
@@ -38,7 +38,7 @@ class Step:
 
 
 def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         suites,
         "all",
         "every suite one after the other, and a report",
@@ -64,7 +64,7 @@ def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 def run_all(args: argparse.Namespace) -> int:
     from reviser.cli import main
-    from reviser.evaluation.records import run_as, spell
+    from reviser.evaluation.records import format_command, run_as
 
     folder = Path(args.folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def run_all(args: argparse.Namespace) -> int:
         if is_done(step):
             print(f"there: {step.out}", file=sys.stderr)
             continue
-        print(spell(step.words), file=sys.stderr)
+        print(format_command(step.words), file=sys.stderr)
         # Tables of the steps are results of their own only where no single document was asked for.
         with redirect_stdout(sys.stderr) if args.json else nullcontext(), run_as(step.words):
             code = main(list(step.words))
@@ -92,7 +92,7 @@ def run_all(args: argparse.Namespace) -> int:
 
 def is_done(step: Step) -> bool:
     """Whether the step's result is there, by the same command and no older than what it was made from."""
-    from reviser.evaluation.records import spell
+    from reviser.evaluation.records import format_command
 
     if not step.out.exists():
         return False
@@ -100,7 +100,7 @@ def is_done(step: Step) -> bool:
         command = json.loads(step.out.read_text("utf-8"))["command"]
     except (OSError, ValueError, KeyError, TypeError):
         command = None
-    is_same, is_new = command == spell(step.words), age(step.out) >= max(map(age, step.inputs), default=0.0)
+    is_same, is_new = command == format_command(step.words), age(step.out) >= max(map(age, step.inputs), default=0.0)
     if not (is_same and is_new):
         print(
             f"made again: {step.out}, {'older than its input' if is_same else f'left by {command}'}", file=sys.stderr

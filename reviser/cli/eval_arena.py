@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_leaf
-from reviser.cli.options import DEVICE, DTYPES, PROMPTS, add_out, check_positive, hand_over
+from reviser.cli.command import add_command
+from reviser.cli.options import DEVICE, DTYPES, PROMPTS, add_out, check_positive, print_result
 from reviser.cli.progress_bar import show_progress
 from reviser.errors import ConfigError, DataError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         suites,
         "arena",
         "which of two texts a judge prefers: win rates, position bias, strengths",
@@ -108,7 +108,7 @@ def run_arena(args: argparse.Namespace) -> int:
     }
     scores = score(judgments)
     result = make_result("arena", scores.pop("rows"), config, **scores, **about)
-    return hand_over(args, result, lambda: _told(result))
+    return print_result(args, result, lambda: _told(result))
 
 
 def _pairs(args: argparse.Namespace) -> list[Pair]:

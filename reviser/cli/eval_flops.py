@@ -8,8 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_leaf
-from reviser.cli.options import add_out, hand_over
+from reviser.cli.command import add_command
+from reviser.cli.options import add_out, print_result
 from reviser.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         suites,
         "flops",
         "multiply-accumulates of writing a text, from shapes and lengths",
@@ -59,7 +59,7 @@ def run_flops(args: argparse.Namespace) -> int:
     else:
         found, config = _own_rows(args)
     result = make_result("flops", found, config, unit="1e9 multiply-accumulates; operations are twice as many")
-    return hand_over(args, result, lambda: _told(found))
+    return print_result(args, result, lambda: _told(found))
 
 
 def _refuse_options(args: argparse.Namespace, names: dict[str, Any] | list[str], why: str) -> None:

@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_leaf
-from reviser.cli.options import PROMPTS, add_out, hand_over
+from reviser.cli.command import add_command
+from reviser.cli.options import PROMPTS, add_out, print_result
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 
 def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         suites,
         "frontier",
         "evalPPL over a left-to-right system's, against the share of insertions not at the end",
@@ -49,7 +49,7 @@ def run_frontier(args: argparse.Namespace) -> int:
     if others := sorted({each.system for each in generations} - edited):
         print(f"left out, for they do not edit: {', '.join(others)}", file=sys.stderr)
     config = {"against": args.against, "generations": hash_files(args.generations), "results": hash_files(files)}
-    return hand_over(args, make_result("frontier", rows, config | {"n": args.n}), lambda: _table(rows))
+    return print_result(args, make_result("frontier", rows, config | {"n": args.n}), lambda: _table(rows))
 
 
 KINDS = ("evalppl", "likelihood")

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_leaf
-from reviser.cli.options import DEVICE, PROMPTS, add_out, add_system, check_positive, hand_over
+from reviser.cli.command import add_command
+from reviser.cli.options import DEVICE, PROMPTS, add_out, add_system, check_positive, print_result
 from reviser.cli.progress_bar import count_up
 from reviser.errors import ConfigError
 
@@ -32,7 +32,7 @@ def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_continuation(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         suites,
         "continuation",
         "the paper's benchmark: continue the beginnings of documents",
@@ -51,7 +51,7 @@ def _add_continuation(suites: argparse._SubParsersAction[ArgumentParser]) -> Non
 
 
 def _add_infill(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         suites,
         "infill",
         "fill gaps in documents, their length not given",
@@ -119,7 +119,7 @@ def _run(
     config |= {"n": len(prompts), "seeds": seeds, "ruler": args.ruler, "temperature": args.temperature}
     about = {"texts": list(args.texts), "generations": hash_files([args.generations])}
     result = make_result("generations", rows, config | {"top_k": args.top_k}, **about)
-    return hand_over(args, result, lambda: _table(rows))
+    return print_result(args, result, lambda: _table(rows))
 
 
 def _have_written(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_leaf
+from reviser.cli.command import add_command
 from reviser.cli.progress_bar import count_up
 from reviser.errors import ConfigError, DataError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         suites,
         "likelihood",
         "how probable held-out text is: perplexity and bits per byte, exact or a bound",

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_leaf
-from reviser.cli.options import DEVICE, DTYPES, PROMPTS, add_out, check_positive, hand_over
+from reviser.cli.command import add_command
+from reviser.cli.options import DEVICE, DTYPES, PROMPTS, add_out, check_positive, print_result
 from reviser.cli.progress_bar import count_up
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_evalppl(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         suites,
         "evalppl",
         "perplexity and bits per byte of generations under a separate model, beside their diversity",
@@ -58,7 +58,7 @@ def _add_evalppl(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_mauve(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         suites,
         "mauve",
         "how alike generations and references are as sets of texts",
@@ -82,7 +82,7 @@ def _add_mauve(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_gaps(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         suites,
         "gaps",
         "how well what systems wrote into gaps leads on to what stands behind them",
@@ -192,7 +192,7 @@ def _report(
     from reviser.evaluation.records import hash_files, make_result
 
     config = {"generations": hash_files(args.generations), "n": args.n} | config
-    return hand_over(args, make_result(kind, rows, config, evaluator=evaluator), lambda: tell(rows))
+    return print_result(args, make_result(kind, rows, config, evaluator=evaluator), lambda: tell(rows))
 
 
 def _tell_evalppl(rows: list[dict[str, Any]]) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_leaf
-from reviser.cli.options import PROMPTS, add_out, hand_over
+from reviser.cli.command import add_command
+from reviser.cli.options import PROMPTS, add_out, print_result
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add(suites: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         suites,
         "trajectories",
         "how systems edited: the paper's ten rows, beside the order's null statistics",
@@ -55,7 +55,7 @@ def run_trajectories(args: argparse.Namespace) -> int:
     config = {"generations": hash_files(args.generations), "n": args.n, "order": args.order}
     if args.plot:
         plot({name: trajectories_of(generations, name) for name in systems}, args.plot)
-    return hand_over(args, make_result("trajectories", rows, config, seed=args.seed), lambda: _told(rows))
+    return print_result(args, make_result("trajectories", rows, config, seed=args.seed), lambda: _told(rows))
 
 
 def _orders(given: list[str], systems: list[str]) -> dict[str, Order]:

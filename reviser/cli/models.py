@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reviser.cli.command import add_leaf
+from reviser.cli.command import add_command
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -23,7 +23,7 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_info(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         commands,
         "info",
         "show what a model folder holds",
@@ -38,7 +38,7 @@ def _add_info(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_pack(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         commands,
         "pack",
         "write a model folder with its weights rounded to fewer bytes",
@@ -54,7 +54,7 @@ def _add_pack(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_import(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         commands,
         "import",
         "turn one of the author's checkpoints into a model folder",

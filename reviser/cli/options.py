@@ -28,7 +28,7 @@ def add_system(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def hand_over(args: argparse.Namespace, result: dict[str, Any], tell: Callable[[], str]) -> int:
+def print_result(args: argparse.Namespace, result: dict[str, Any], tell: Callable[[], str]) -> int:
     """Print first: where the file cannot be written, what took long is not lost."""
     from reviser.evaluation.records import write_result
 

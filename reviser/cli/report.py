@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reviser.cli.command import add_leaf
+from reviser.cli.command import add_command
 from reviser.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         commands,
         "report",
         "results as tables with errors and plots",

@@ -11,7 +11,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_leaf
+from reviser.cli.command import add_command
 from reviser.cli.options import DEVICE, PROMPTS, check_positive
 from reviser.errors import CheckpointError, ConfigError, DataError, MissingPackageError, ReviserError
 
@@ -27,7 +27,7 @@ STOPPED = 130
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         commands,
         "reproduce",
         "the paper's tables from text to report: train, write, score, compare",
@@ -204,16 +204,16 @@ def _require_evaluator(setup: Setup) -> None:
 
 
 def _go_on(setup: Setup, code: int, only: str | None) -> str:
-    from reviser.evaluation.records import spell
+    from reviser.evaluation.records import format_command
 
     words = [*setup.words, *(["--only", only] if only else []), "--resume"]
-    return f"{'' if code == STOPPED else 'mend that and '}go on with: {spell(words)}"
+    return f"{'' if code == STOPPED else 'mend that and '}go on with: {format_command(words)}"
 
 
 def run_step(setup: Setup, step: Step, is_resuming: bool, told: dict[str, str]) -> int:
     """One step, unless what it leaves is there or cannot be had; its exit code."""
     from reviser.cli import main
-    from reviser.evaluation.records import run_as, spell
+    from reviser.evaluation.records import format_command, run_as
 
     if is_there(setup, step):
         told[step.name] = "there"
@@ -225,7 +225,7 @@ def run_step(setup: Setup, step: Step, is_resuming: bool, told: dict[str, str]) 
         return 0
     words = resumed(setup, step, is_resuming) if step.kind == "train" else step.words
     _check_inputs(setup, step)
-    print(f"step {step.name}: {spell(words)}", file=sys.stderr)
+    print(f"step {step.name}: {format_command(words)}", file=sys.stderr)
     with run_as(words):
         code = 0
         if step.is_own:
@@ -428,12 +428,12 @@ def _made_by(setup: Setup) -> dict[str, str]:
 
 def _describe(setup: Setup, step: Step) -> dict[str, Any]:
     """A step and the command that really left its result, on which machine; a result may come from elsewhere."""
-    from reviser.evaluation.records import spell
+    from reviser.evaluation.records import format_command
     from reviser.model.folder import FORMATS, find, read_config
 
     has_result = step.out.parent == setup.result("").parent and step.out.is_file() and step.name != "report"
     found = json.loads(step.out.read_text("utf-8")) if has_result else {}
-    command = found.get("command", spell(step.words))
+    command = found.get("command", format_command(step.words))
     if step.kind == "train" and step.system in setup.models:
         trained = read_config(find(setup.model(step.system)), FORMATS).trained
         command = f"{setup.model(step.system)}: " + (f"reviser train {trained.recipe}" if trained else "not said")

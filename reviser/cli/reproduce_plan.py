@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def show_plan(args: argparse.Namespace, setup: Setup, steps: Sequence[Step]) -> int:
     """Print all steps with what they cost; nothing is made."""
     from reviser.cli.reproduce import is_there
-    from reviser.evaluation.records import spell
+    from reviser.evaluation.records import format_command
     from reviser.paper.costs import cost_of
 
     peak, alphabet, rows = _peak(args.gpu), _alphabet(setup), list[dict[str, Any]]()
@@ -26,7 +26,7 @@ def show_plan(args: argparse.Namespace, setup: Setup, steps: Sequence[Step]) -> 
         cost = cost_of(setup, step, alphabet)
         rows.append(
             {"step": step.name, "is_there": is_there(setup, step), "flops": cost.flops, "hours": cost.hours(peak),
-             "disk_bytes": cost.disk, "command": spell(step.words)}
+             "disk_bytes": cost.disk, "command": format_command(step.words)}
         )  # fmt: skip
     if args.json:
         print(json.dumps({"scale": setup.scale.name, "gpu": args.gpu, "peak_flops": peak, "steps": rows}))

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reviser.cli.command import add_leaf
+from reviser.cli.command import add_command
 from reviser.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ OWN_SOURCE_TOKENIZER = "bytes"
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         commands,
         "train",
         "train a model by a recipe",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_leaf
+from reviser.cli.command import add_command
 from reviser.errors import ConfigError, DataError, ReviserError, TokenizerError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_make(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         kinds,
         "make",
         "draw trajectories that write a text, one JSON object a line",
@@ -55,7 +55,7 @@ def _add_make(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_show(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         kinds,
         "show",
         "print the canvas after each action, the cursor as a bar; or write a page that plays it",
@@ -74,7 +74,7 @@ def _add_show(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_check(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         kinds,
         "check",
         "replay each trajectory under its own rules; exit 1 at the first bad action",
@@ -85,7 +85,7 @@ def _add_check(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_stats(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         kinds,
         "stats",
         "the paper's table for a trajectory file or, with --order, for an order alone (null statistics)",

@@ -16,7 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from reviser.cli.command import add_leaf
+from reviser.cli.command import add_command
 from reviser.cli.written import Result, make_document, write_page, write_trajectories
 from reviser.decoding.presets import NAMED, Sampling
 from reviser.errors import ConfigError, DataError
@@ -44,7 +44,7 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_generate(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         commands,
         "generate",
         "continue a text",
@@ -65,7 +65,7 @@ def _add_generate(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_infill(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         commands,
         "infill",
         "fill the gap ___ in a text",
@@ -80,7 +80,7 @@ def _add_infill(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_edit(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_leaf(
+    parser = add_command(
         commands,
         "edit",
         "revise a text",

@@ -154,7 +154,7 @@ class Packer:
         windows = np.full((*shape, 2 * width), alphabet.none, np.int32)
         canvases = np.full((*shape, num_cells), -1, np.int32)
         bad = fill_rows(
-            _table(examples, places), examples.tokens, drawn.actions, drawn.has_loss, drawn.begins,
+            example_table(examples, places), examples.tokens, drawn.actions, drawn.has_loss, drawn.begins,
             alphabet.num_text, np.array([0, 0, self.rules.max_length, operator_bits(self.rules)]), width,
             np.empty(self.rules.max_length + 2 * width + 1, np.int32), np.empty(9, np.int32),
             np.empty(self.row + 1, np.int32), actions, labels, valid, positions, segments, windows, canvases,
@@ -162,7 +162,7 @@ class Packer:
         if bad >= 0:
             raise DataError(f"an example of document {int(examples.document[bad])} does not replay")
         num_actions = np.bincount(places[:, 0], sizes, num_rows).astype(np.int64)
-        _mark_padding(
+        mark_padding(
             num_actions, self.context or self.row, alphabet.pad, alphabet.none, actions, positions, segments, windows,
             canvases,
         )  # fmt: skip
@@ -181,7 +181,7 @@ def _history_sizes(examples: Examples, drawn: Rows) -> npt.NDArray[np.int64]:
     return sizes
 
 
-def _table(examples: Examples, places: Array) -> npt.NDArray[np.int64]:
+def example_table(examples: Examples, places: Array) -> npt.NDArray[np.int64]:
     """The table `fill_rows` reads, sorted so that each row fills from left to right."""
     order = np.lexsort((places[:, 1], places[:, 0]))
     rows = places[order, 0]
@@ -266,7 +266,7 @@ def _choose_pair(room: int, heads: Array, following: Array, most: Array) -> Any:
 
 
 @jit
-def _mark_padding(ends: Array, limit: int, pad: int, none: int, actions: Array, positions: Array, segments: Array,
+def mark_padding(ends: Array, limit: int, pad: int, none: int, actions: Array, positions: Array, segments: Array,
                   windows: Array, canvases: Array) -> None:  # fmt: skip
     """What stands behind the last example of a row: a segment of its own that shows nothing.
 

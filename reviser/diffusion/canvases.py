@@ -21,7 +21,7 @@ from reviser.actions import EVERYTHING
 from reviser.canvas import Rules
 from reviser.config import CanvasConfig
 from reviser.data.examples import NEAR, Examples, JobConfig
-from reviser.data.packing import Drawn, Packed, Packer, _mark_padding, _table
+from reviser.data.packing import Drawn, Packed, Packer, example_table, mark_padding
 from reviser.errors import ConfigError
 from reviser.orders.draw import Rows
 from reviser.orders.kernels import _below, jit
@@ -67,11 +67,11 @@ class CanvasPacker(Packer):
         alphabet, shape = self.rules.alphabet, (num_rows, self.row)
         tokens, labels = np.full(shape, alphabet.pad, np.int32), np.full(shape, -1, np.int32)
         positions, segments = np.zeros(shape, np.int32), np.full(shape, -1, np.int32)
-        table = _table(examples, places)
+        table = example_table(examples, places)
         _fill_canvases(table, sizes[table[:, 3]], examples.tokens, alphabet.pad, tokens, labels, positions, segments)
         num_places = np.bincount(places[:, 0], sizes, num_rows).astype(np.int64)
         nothing = np.empty((*shape, 0), np.int32)
-        _mark_padding(num_places, self.context or self.row, alphabet.pad, alphabet.none, tokens, positions, segments,
+        mark_padding(num_places, self.context or self.row, alphabet.pad, alphabet.none, tokens, positions, segments,
                       nothing, nothing)  # fmt: skip
         valid = np.full(shape, EVERYTHING, np.int64)
         return Packed(tokens, labels, valid, positions, segments, None, None, num_places, places, drawn.log_q,

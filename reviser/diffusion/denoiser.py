@@ -39,7 +39,7 @@ from reviser.model.transformer import BLIND, Block, Transformer
 SMALLEST = 1e-3
 """What would stay unmasked at level 1 for the network to read: sigma ends at log 1000, as in both papers' code."""
 FREQUENCIES, CONDITION = 256, 128
-"""Waves that spell sigma, and the width of what is made of them, as in the code of Lou et al. (2024)."""
+"""Waves that encode sigma, and the width of what is made of them, as in the code of Lou et al. (2024)."""
 
 
 class CanvasScorer(Protocol):
@@ -159,7 +159,7 @@ class Sedd(Denoiser):
             x = x + self.positions(positions)
         x = self.dropout(x).to(self._dtype(tokens.device))
         turn = rotation(positions, self.config) if self.positions is None else None
-        condition = F.silu(self.waves(spell(sigma(levels)).to(x.dtype)))
+        condition = F.silu(self.waves(sinusoids(sigma(levels)).to(x.dtype)))
         for block, modulation in zip(self.blocks, self.modulations, strict=True):
             shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = modulation(condition)
             own = cast(Block, block)
@@ -178,7 +178,7 @@ def sigma(levels: Tensor) -> Tensor:
     return -torch.log1p(-(1 - SMALLEST) * levels)
 
 
-def spell(values: Tensor) -> Tensor:
+def sinusoids(values: Tensor) -> Tensor:
     """[B] numbers as [B, 256] cosines and sines of falling frequency."""
     half = FREQUENCIES // 2
     rates = torch.exp(-math.log(10000.0) * torch.arange(half, device=values.device) / half)

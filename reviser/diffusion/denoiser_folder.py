@@ -22,12 +22,12 @@ from reviser.diffusion.published import describe, is_published, load_published, 
 from reviser.errors import CheckpointError
 from reviser.model import checkpoint
 from reviser.model.checkpoint import (
-    _draft,
     check_tokenizer,
     from_pretrained,
     load_weights,
     pack_folder,
     read_weights,
+    replacing_folder,
     tokenizer_of,
 )
 from reviser.model.folder import (
@@ -82,12 +82,12 @@ def save_denoiser(
     check_tokenizer(model.config, tokenizer)
     described = FolderConfig(model.config, tokenizer.sha256, format=model.family, weights=weights, trained=trained)
     tensors = pack(checkpoint.weights(model), matrices(model), weights)
-    with _draft(target) as draft:
-        settings.dump(described, draft / CONFIG)
-        save_file(tensors, draft / WEIGHTS, metadata={"weights": weights})
-        (draft / WEIGHTS).chmod((draft / CONFIG).stat().st_mode)
-        (draft / CARD).write_text(_card(described), encoding="utf-8")
-        tokenizer.save(draft)
+    with replacing_folder(target) as part:
+        settings.dump(described, part / CONFIG)
+        save_file(tensors, part / WEIGHTS, metadata={"weights": weights})
+        (part / WEIGHTS).chmod((part / CONFIG).stat().st_mode)
+        (part / CARD).write_text(_card(described), encoding="utf-8")
+        tokenizer.save(part)
     return target
 
 

@@ -20,7 +20,7 @@ from reviser.diffusion.noise import draw_noise, spread
 from reviser.model.attention import Layout
 from reviser.model.loss import loss
 from reviser.model.transformer import BLIND
-from reviser.training.objective import Learner, _starts, chunk_of
+from reviser.training.objective import Learner, chunk_of, example_starts
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def noisy_inputs(
         return wrap(np.concatenate([array, np.full(missing, value, array.dtype)]))
 
     weights = np.repeat(noise.weights, lengths)[noise.is_masked].astype(np.float32)
-    layout = Layout(wrap(rows.positions), wrap(rows.segments), wrap(_starts(rows, context)), context)
+    layout = Layout(wrap(rows.positions), wrap(rows.segments), wrap(example_starts(rows, context)), context)
     levels = noise.levels if is_timed else np.zeros(len(rows.actions))
     return NoisyInputs(
         wrap(tokens.reshape(rows.actions.shape)), wrap(levels.astype(np.float32)), layout, fill(masked, 0),

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from reviser import tokenizer as tokenizers
 from reviser.config import ModelConfig
-from reviser.diffusion.denoiser import FREQUENCIES, Denoiser, sigma, spell
+from reviser.diffusion.denoiser import FREQUENCIES, Denoiser, sigma, sinusoids
 from reviser.errors import CheckpointError
 from reviser.model.attention import Kernel, Layout
 from reviser.model.author import _shape, read_tensors
@@ -118,7 +118,7 @@ class Published(Denoiser):
                 raise ValueError("this model reads the noise level of each row; give levels")
             values = sigma(levels)
         with torch.autocast(tokens.device.type, enabled=False):
-            return F.silu(self.waves(spell(values).to(self.embedding.weight.dtype)))[:, None]
+            return F.silu(self.waves(sinusoids(values).to(self.embedding.weight.dtype)))[:, None]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[.., d] to [.., V], MASK left out."""

@@ -179,9 +179,9 @@ def run_as(words: Sequence[str]) -> Iterator[None]:
         COMMAND.reset(token)
 
 
-def spell(words: Sequence[str]) -> str:
+def format_command(words: Sequence[str]) -> str:
     """
-    >>> spell(["eval", "mauve", "my texts.jsonl"])
+    >>> format_command(["eval", "mauve", "my texts.jsonl"])
     "reviser eval mauve 'my texts.jsonl'"
     """
     return shlex.join(["reviser", *words])
@@ -197,7 +197,7 @@ def make_result(kind: str, rows: Sequence[dict[str, Any]], config: dict[str, Any
         "rows": list(rows),
         "config": config,
         **about,
-        "command": spell(sys.argv[1:] if words is None else words),
+        "command": format_command(sys.argv[1:] if words is None else words),
         "version": __version__,
         "commit": commit(),
         "hardware": hardware(),

@@ -74,15 +74,15 @@ def save_pretrained(
         model.config, sha256, missing_tokenizer, weights=weights, trained=trained, notes=notes.strip()
     )
     tensors = _packed(model, weights)
-    with _draft(target) as draft:
-        settings.dump(described, draft / CONFIG)
+    with replacing_folder(target) as part:
+        settings.dump(described, part / CONFIG)
         # One entry alone: several would be written in any order, and the file would have another sha256 each time.
-        save_file(tensors, draft / WEIGHTS, metadata={"weights": weights})
+        save_file(tensors, part / WEIGHTS, metadata={"weights": weights})
         # It is made for its owner alone, whatever other files are made for.
-        (draft / WEIGHTS).chmod((draft / CONFIG).stat().st_mode)
-        (draft / CARD).write_text(model_card(described, num_parameters(model.config)), encoding="utf-8")
+        (part / WEIGHTS).chmod((part / CONFIG).stat().st_mode)
+        (part / CARD).write_text(model_card(described, num_parameters(model.config)), encoding="utf-8")
         if tokenizer is not None:
-            tokenizer.save(draft)
+            tokenizer.save(part)
     return target
 
 
@@ -191,15 +191,15 @@ def _check_free(target: Path) -> None:
 
 
 @contextmanager
-def _draft(target: Path) -> Iterator[Path]:
+def replacing_folder(target: Path) -> Iterator[Path]:
     """A folder that becomes `target` when all went well."""
-    draft, old = (target.with_name(f".{target.name}.{os.getpid()}.{kind}") for kind in ("new", "old"))
-    draft.mkdir(parents=True)
+    part, old = (target.with_name(f".{target.name}.{os.getpid()}.{kind}") for kind in ("new", "old"))
+    part.mkdir(parents=True)
     try:
-        yield draft
+        yield part
         if target.exists():
             target.rename(old)
-        draft.rename(target)
+        part.rename(target)
     finally:
-        for leftover in (draft, old):
+        for leftover in (part, old):
             shutil.rmtree(leftover, ignore_errors=True)

@@ -108,7 +108,7 @@ def spread(objective: Learner, team: Team, parallel: Literal["ddp", "fsdp"]) -> 
     return objective
 
 
-def sharing(module: nn.Module, is_last: bool) -> AbstractContextManager[None]:
+def syncing(module: nn.Module, is_last: bool) -> AbstractContextManager[None]:
     """Inside, gradients are added up; only in a step's last part do the processes exchange them."""
     if isinstance(module, DistributedDataParallel) and not is_last:
         return cast(AbstractContextManager[None], module.no_sync())
@@ -117,13 +117,13 @@ def sharing(module: nn.Module, is_last: bool) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """A tensor with all its pieces; every process must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 @torch.no_grad()
-def copy_whole(target: Tensor, source: Tensor) -> None:
+def copy_into(target: Tensor, source: Tensor) -> None:
     """Copy a whole tensor into one that may lie in pieces over the processes."""
     if isinstance(target, DTensor):
         source = distribute_tensor(source.to(target.device), target.device_mesh, target.placements)

@@ -29,7 +29,7 @@ from reviser.orders.policies import Order
 from reviser.orders.registry import parse_order
 from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
-from reviser.training.distributed import Team, copy_whole, sharing, spread, whole
+from reviser.training.distributed import Team, copy_into, full_tensor, spread, syncing
 from reviser.training.feed import Feed, Work
 from reviser.training.heldout import Bound, Heldout, Texts
 from reviser.training.objective import Learner, Objective, Part, host_inputs
@@ -199,7 +199,7 @@ class Trainer:
         count = team.sum(sum(each.count for each in work.inputs))
         total: Tensor = torch.zeros((), device=team.device)
         for number, inputs in enumerate(work.inputs, 1):
-            with sharing(self.module, is_last=number == len(work.inputs)):
+            with syncing(self.module, is_last=number == len(work.inputs)):
                 with torch.autocast(team.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
                     nats = self.module(inputs.to(team.device))
                 # DDP and FSDP average gradients over processes; the sum over all labels is wanted.
@@ -227,7 +227,7 @@ class Trainer:
         if self._last is None:
             return 0.0, 0.0
         total, count, norm = self._last
-        loss, norm_value = self.team.sum(float(total)) / count, float(whole(norm))
+        loss, norm_value = self.team.sum(float(total)) / count, float(full_tensor(norm))
         self._check_finite({"loss": loss, "gradient norm": norm_value})
         return loss, norm_value
 
@@ -264,7 +264,7 @@ class Trainer:
             self._whole = self.make_model().to(self.team.device)
             with torch.no_grad():
                 for target, source in zip(self._whole.parameters(), self.model.parameters(), strict=True):
-                    target.copy_(whole(source))
+                    target.copy_(full_tensor(source))
         return self._whole
 
     def _sample(self) -> None:
@@ -277,7 +277,7 @@ class Trainer:
         self._check_last()
         tensors = weights(self._gathered())
         optimizer = {
-            f"{name}/{key}": whole(value) if isinstance(value, Tensor) else torch.tensor(value)
+            f"{name}/{key}": full_tensor(value) if isinstance(value, Tensor) else torch.tensor(value)
             for name, state in named_state(self.optimizers, self.model)
             for key, value in state.items()
         }
@@ -298,7 +298,7 @@ class Trainer:
 
     def _copy_weights(self, given: Transformer) -> None:
         for target, source in zip(self.model.parameters(), given.parameters(), strict=True):
-            copy_whole(target.data, source.data)
+            copy_into(target.data, source.data)
 
     def restore(self, saved: Saved) -> None:
         """Continue from a checkpoint, on the data that it was made with."""
@@ -376,5 +376,5 @@ def _like(parameter: Tensor, tensor: Tensor) -> Tensor:
         # AdamW's count of steps stays on the CPU unless its kernel is fused.
         return tensor.to(parameter.device) if parameter.device.type == "cuda" else tensor.clone()
     target = torch.empty_like(parameter, dtype=tensor.dtype)
-    copy_whole(target, tensor)
+    copy_into(target, tensor)
     return target

@@ -87,7 +87,7 @@ def host_inputs(rows: Packed, context: int, masked: bool = True, pinned: bool = 
     def pick(array: np.ndarray) -> Tensor:
         return wrap(np.concatenate([array.reshape(-1)[chosen], np.full(missing, -1, array.dtype)]))
 
-    layout = Layout(wrap(rows.positions), wrap(rows.segments), wrap(_starts(rows, context)), context)
+    layout = Layout(wrap(rows.positions), wrap(rows.segments), wrap(example_starts(rows, context)), context)
     canvas = CanvasInput(*(None if each is None else wrap(each) for each in (rows.windows, rows.canvases)))
     places = wrap(np.concatenate([chosen, np.zeros(missing, np.int64)]))
     valid = pick(rows.valid) if masked else None
@@ -104,7 +104,7 @@ def chunk_of(num_places: int) -> int:
     return max(min(MAX_CHUNK, num_places // 8), 1)
 
 
-def _starts(rows: Packed, context: int) -> np.ndarray:
+def example_starts(rows: Packed, context: int) -> np.ndarray:
     """Where each example begins in the flattened rows; padding counts as examples of at most `context`."""
     num_rows, size = rows.segments.shape
     is_first = np.ones((num_rows, size), bool)

@@ -167,22 +167,22 @@ class Run:
              keep: int) -> None:  # fmt: skip
         """Write a checkpoint whole or not at all, then drop the oldest beyond `keep`."""
         final = self._path(step)
-        draft = final.with_name(f".{final.name}.part")
-        shutil.rmtree(draft, ignore_errors=True)
+        part = final.with_name(f".{final.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
         try:
-            draft.mkdir()
-            _save_tensors(weights, draft / MODEL)
-            _save_tensors(optimizer, draft / OPTIMIZER)
-            sums = {name: hash_file(draft / name) for name in (MODEL, OPTIMIZER)}
+            part.mkdir()
+            _save_tensors(weights, part / MODEL)
+            _save_tensors(optimizer, part / OPTIMIZER)
+            sums = {name: hash_file(part / name) for name in (MODEL, OPTIMIZER)}
             state = {**state, "step": step}
             state["sha256"] = {**sums, STATE: _hash_state(state)}
-            (draft / STATE).write_text(json.dumps(state, indent=1) + "\n")
-            for path in draft.iterdir():
+            (part / STATE).write_text(json.dumps(state, indent=1) + "\n")
+            for path in part.iterdir():
                 _flush(path)
             shutil.rmtree(final, ignore_errors=True)
-            os.replace(draft, final)
+            os.replace(part, final)
         except (OSError, SafetensorError) as error:
-            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(part, ignore_errors=True)
             raise CheckpointError(f"cannot save the checkpoint of step {step}: {error}; {self.last_good()}") from None
         for old in self.steps()[:-keep]:
             shutil.rmtree(self._path(old), ignore_errors=True)

@@ -62,7 +62,7 @@ def page(examples: Sequence[Example], tokenizer: Tokenizer, title: str) -> str:
     data = {
         "num_text": tokenizer.num_text,
         "special": _special_actions(tokenizer.alphabet),
-        "pieces": _spell(_find_tokens(examples, tokenizer), tokenizer),
+        "pieces": _token_bytes(_find_tokens(examples, tokenizer), tokenizer),
         "examples": [_to_data(example) for example in examples],
     }
     parts = {
@@ -113,7 +113,7 @@ def _find_tokens(examples: Iterable[Example], tokenizer: Tokenizer) -> list[int]
     return sorted(token for token in found if token < tokenizer.num_text)
 
 
-def _spell(tokens: Sequence[int], tokenizer: Tokenizer) -> dict[int, str | tuple[str, str]]:
+def _token_bytes(tokens: Sequence[int], tokenizer: Tokenizer) -> dict[int, str | tuple[str, str]]:
     """The bytes of each token, a character for each; two spellings where the first of a text is written otherwise."""
     if tokenizer.is_byte_level:
         return {token: _bytes_of(token, tokenizer).decode("latin-1") for token in tokens}
