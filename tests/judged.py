@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from reviser.evaluation.judges.arena import Pair, make_pairs
-from reviser.evaluation.records import Generation
+from reviser.evaluation.generations import Generation
 
 
 def write(system: str, prompt: int, text: str, suffix: str = "") -> Generation:

@@ -21,7 +21,7 @@ from reviser.evaluation.mdlm_evaluator import find_spans
 from reviser.evaluation.metrics.evalppl import score
 from reviser.evaluation.metrics.flops import diffusion_flops
 from reviser.evaluation.metrics.likelihood import log_likelihood
-from reviser.evaluation.records import Generation, Prompt, read_generations
+from reviser.evaluation.generations import Generation, Prompt, read_generations
 from reviser.evaluation.systems import STEPS, Budget, DiffusionSystem, open_system
 from reviser.files import hash_file
 from reviser.model.attention import Layout

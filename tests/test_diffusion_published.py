@@ -18,7 +18,7 @@ from reviser.diffusion.denoiser_folder import family_of, load_model, load_tokeni
 from reviser.diffusion.published import load_published, names, weights_file
 from reviser.errors import CheckpointError, ConfigError, TokenizerError
 from reviser.evaluation.metrics.likelihood import measure
-from reviser.evaluation.records import Prompt, read_generations
+from reviser.evaluation.generations import Prompt, read_generations
 from reviser.evaluation.systems import Budget, DiffusionSystem, open_system
 from reviser.files import hash_file
 from reviser.model.attention import Layout

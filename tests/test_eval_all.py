@@ -17,7 +17,7 @@ from reviser.cli.eval_all import MIN_TEXTS, Step, age, is_done, plan
 from reviser.errors import ConfigError
 from reviser.evaluation.metrics import mauve
 from reviser.evaluation.metrics.editing import insertion_times, null_trajectories
-from reviser.evaluation.records import format_command, make_result, run_as, write_result
+from reviser.reports.results import format_command, make_result, run_as, write_result
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import parse_order
 from reviser.orders.rng import Random

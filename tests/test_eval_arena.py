@@ -30,7 +30,7 @@ from reviser.evaluation.judges.arena import (
     refuse_empty,
 )
 from reviser.evaluation.metrics.win_rates import agreement, fit, pairings, position_bias, score, strengths, wilson
-from reviser.evaluation.records import Generation
+from reviser.evaluation.generations import Generation
 
 
 def write(system: str, prompt: int, text: str = "some words", seed: int = 0, prefix: str = "Once") -> Generation:

@@ -22,17 +22,10 @@ from reviser.evaluation.metrics.diversity import (
     repeated,
     words,
 )
-from reviser.evaluation.records import Generation, Measure
-from reviser.evaluation.texts import (
-    REFERENCE,
-    Spread,
-    by_system,
-    difference,
-    lay_out,
-    quotient,
-    read_texts,
-    references_of,
-)
+from reviser.evaluation.generations import Generation
+from reviser.evaluation.measures import Measure
+from reviser.evaluation.measures import Spread, difference, quotient
+from reviser.evaluation.texts import REFERENCE, by_system, lay_out, read_texts, references_of
 
 ONE = Generation("ours", "p1", 0, "Once", " the cat and the cat", "", " one two three four", True, 5, 5)
 

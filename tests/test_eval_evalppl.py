@@ -16,7 +16,7 @@ from reviser.errors import DataError
 from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.evaluators import load
 from reviser.evaluation.metrics.evalppl import Item, Score, bits_per_byte, perplexity, prepare, score, summarise
-from reviser.evaluation.records import Generation
+from reviser.evaluation.generations import Generation
 from reviser.evaluation.texts import lay_out
 
 transformers = pytest.importorskip("transformers")

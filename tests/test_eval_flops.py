@@ -26,7 +26,7 @@ from reviser.model.checkpoint import save_pretrained
 from reviser.model.layers import rotation, turned
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft
-from reviser.paper import flops_tables as paper
+from reviser.evaluation.metrics import paper_flops as paper
 from reviser.tokenizer import load
 
 PAPER = Path(__file__).parents[2] / "shared" / "paper" / "reviser.tex"

@@ -11,7 +11,7 @@ from reviser.canvas import Rules
 from reviser.cli import main
 from reviser.errors import DataError
 from reviser.evaluation.metrics.frontier import frontier, ratio
-from reviser.evaluation.records import Generation
+from reviser.evaluation.generations import Generation
 from reviser.orders.record import Draft, Trajectory, to_record
 from reviser.reports.sections import RENDERERS
 

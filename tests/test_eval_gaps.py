@@ -16,8 +16,9 @@ from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.evaluators import load
 from reviser.evaluation.metrics.evalppl import score
 from reviser.evaluation.metrics.gaps import NOTHING, length_quantiles, measure_gaps
-from reviser.evaluation.records import Generation
-from reviser.evaluation.texts import REFERENCE, Sums, quotient
+from reviser.evaluation.generations import Generation
+from reviser.evaluation.measures import Sums, quotient
+from reviser.evaluation.texts import REFERENCE
 
 transformers = pytest.importorskip("transformers")
 

@@ -20,7 +20,9 @@ from reviser.cli import main
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.errors import ConfigError, DataError, ReviserError
 from reviser.evaluation.prompts import Lengths, continuation_prompts, infill_prompts
-from reviser.evaluation.records import Generation, GenerationFile, Measure, Prompt, read_generations, write_result
+from reviser.evaluation.generations import Generation, GenerationFile, Prompt, read_generations
+from reviser.evaluation.measures import Measure
+from reviser.reports.results import write_result
 from reviser.evaluation.systems import Budget, CausalSystem, open_system
 from reviser.model.checkpoint import read_config, save_pretrained
 from reviser.model.transformer import Transformer

@@ -26,7 +26,7 @@ from reviser.evaluation.judges.models import (
     read_template,
     read_verdict,
 )
-from reviser.evaluation.records import Generation
+from reviser.evaluation.generations import Generation
 
 
 @given(st.text(), st.text(), st.text())

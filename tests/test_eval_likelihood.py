@@ -41,7 +41,7 @@ from reviser.evaluation.metrics.likelihood import (
     score_gaps,
     trained_order,
 )
-from reviser.evaluation.records import Prompt
+from reviser.evaluation.generations import Prompt
 from reviser.model.checkpoint import save_pretrained
 from reviser.model.conditioning import CanvasInput
 from reviser.model.transformer import Transformer

@@ -16,7 +16,7 @@ from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.evaluators import load
 from reviser.evaluation.metrics.features import embed
 from reviser.evaluation.metrics.mauve import check_counts, compare, summarise
-from reviser.evaluation.records import Generation
+from reviser.evaluation.generations import Generation
 
 pytest.importorskip("transformers")
 pytest.importorskip("mauve")

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "reviser"
 FLOW = ("errors", "files", "plugins", "actions", "config", "canvas", "tokenizer", "orders", "data", "model",
-        "decoding", "training", "diffusion", "evaluation", "reports", "paper", "viewer", "cli")  # fmt: skip
+        "decoding", "training", "diffusion", "reports", "evaluation", "paper", "viewer", "cli")  # fmt: skip
 TORCHLESS = ("errors", "files", "plugins", "config", "actions", "canvas", "tokenizer", "orders", "data", "reports")
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 EXAMPLES = [path for path in SOURCES if re.search(r">>> (?!.*\+SKIP)", path.read_text("utf8"))]

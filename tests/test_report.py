@@ -21,13 +21,15 @@ from reviser.cli import main
 from reviser.evaluation.judges.arena import Judgment
 from reviser.evaluation.metrics import evalppl
 from reviser.evaluation.metrics import win_rates as scores
-from reviser.evaluation.records import Generation, Measure, make_result
+from reviser.evaluation.generations import Generation
+from reviser.evaluation.measures import Measure
+from reviser.reports.results import make_result
 from reviser.evaluation.texts import lay_out
 from reviser.orders.record import Draft
 from reviser.orders.registry import parse_order
 from reviser.orders.rng import Random
 from reviser.orders.statistics import summarise
-from reviser.paper.flops_tables import rows as flops_rows
+from reviser.evaluation.metrics.paper_flops import rows as flops_rows
 from reviser.reports.html import write_html
 from reviser.reports.markdown import END, write_markdown, write_table
 from reviser.reports.markup import UNPRINTABLE

@@ -21,7 +21,8 @@ from reviser.diffusion.denoiser_folder import save_denoiser
 from reviser.diffusion.trainer import count_parameters
 from reviser.errors import CheckpointError, ConfigError, DataError
 from reviser.evaluation.metrics.flops import diffusion_flops, flops
-from reviser.evaluation.records import Generation, Prompt, format_command, make_result, run_as, write_result
+from reviser.evaluation.generations import Generation, Prompt
+from reviser.reports.results import format_command, make_result, run_as, write_result
 from reviser.model.checkpoint import save_pretrained
 from reviser.model.transformer import Transformer
 from reviser.paper import printed as paper

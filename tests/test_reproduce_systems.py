@@ -15,7 +15,7 @@ from reviser.cli.reproduce import _describe, _made_by, _num_written, run_steps
 from reviser.errors import MissingPackageError
 from reviser.evaluation.metrics.flops import diffusion_flops
 from reviser.evaluation.metrics.gaps import NOTHING
-from reviser.evaluation.records import Generation
+from reviser.evaluation.generations import Generation
 from reviser.model.checkpoint import save_pretrained
 from reviser.model.folder import Trained
 from reviser.model.transformer import Transformer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING, Any
 
 from reviser.cli.command import add_command
@@ -40,19 +41,11 @@ def _add_trajectories(kinds: argparse._SubParsersAction[ArgumentParser]) -> None
 
 
 def run_trajectories(args: argparse.Namespace) -> int:
-    from reviser.evaluation.records import make_result
     from reviser.orders.draw_speed import measure
+    from reviser.reports.results import make_result
 
     row = measure(num_tokens=args.n, threads=args.threads, seconds=args.seconds)
-    result = make_result("trajectory_speed", [row], {"seconds": args.seconds})
-    return print_result(args, result, lambda: _tell_trajectories(row))
-
-
-def _tell_trajectories(row: dict[str, Any]) -> str:
-    lines = [f"{'order':<15}{'actions/s':>14}{'actions/token':>16}   ({row['threads']} thread(s), n={row['n']})"]
-    for name, each in row["orders"].items():
-        lines.append(f"{name:<15}{each['actions_per_s']:>14,.0f}{each['actions_per_token']:>16.3f}")
-    return "\n".join(lines)
+    return print_result(args, make_result("trajectory_speed", [row], {"seconds": args.seconds}, sys.argv[1:]))
 
 
 def _add_train(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -83,7 +76,7 @@ def run_train(args: argparse.Namespace) -> int:
     from reviser.actions import Alphabet
     from reviser.config import override, to_dict
     from reviser.diffusion.trainer import trainer_of
-    from reviser.evaluation.records import make_result
+    from reviser.reports.results import make_result
     from reviser.training.recipes import find_recipe
     from reviser.training.train_speed import profile_recipe
 
@@ -94,8 +87,8 @@ def run_train(args: argparse.Namespace) -> int:
         print(profile_recipe(settings, args.device, kind=trainer_of(settings)))
         return 0
     row = _measure_training(args, settings)
-    result = make_result("train_speed", [row], to_dict(settings), torch=torch.__version__)
-    return print_result(args, result, lambda: _tell_training(row))
+    result = make_result("train_speed", [row], to_dict(settings), sys.argv[1:], torch=torch.__version__)
+    return print_result(args, result)
 
 
 def _measure_training(args: argparse.Namespace, settings: RunConfig) -> dict[str, Any]:
@@ -117,15 +110,6 @@ def _measure_training(args: argparse.Namespace, settings: RunConfig) -> dict[str
     return row
 
 
-def _tell_training(row: dict[str, Any]) -> str:
-    lines = []
-    for name in ("ours", "plain"):
-        lines += [f"{name:<6} {key:<22} {value:>16,.4f}" for key, value in row.get(name, {}).items()]
-    if "ratio" in row:
-        lines.append(f"ours over plain, positions per second: {row['ratio']:.3f}")
-    return "\n".join(lines)
-
-
 def _add_decode(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser = add_command(
         kinds,
@@ -134,7 +118,7 @@ def _add_decode(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
         "  reviser bench decode\n  reviser bench decode --batch 1,64,256 --device cuda --dtype bfloat16 --json",
         description="Decode 35-token prompts by 128 actions with random weights of a recipe's shape: the engine, "
         "bare left-to-right decoding of the same trunk, and a transformers GPT-2 of its shape, in one run; on a CPU "
-        "with each kind of step there is: torch's, the lean one in float32, and the lean one in int8.",
+        "with each kind of step there is: torch's, and numba's in float32 and in int8.",
     )
     parser.add_argument("--recipe", default="paper_100m", help="whose shape (default paper_100m)")
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change one setting; repeatable")
@@ -155,7 +139,7 @@ def run_decode(args: argparse.Namespace) -> int:
     from reviser.actions import Alphabet
     from reviser.config import override
     from reviser.decoding.decode_speed import measure
-    from reviser.evaluation.records import make_result
+    from reviser.reports.results import make_result
     from reviser.training.distributed import join_team
     from reviser.training.recipes import find_recipe
 
@@ -173,13 +157,4 @@ def run_decode(args: argparse.Namespace) -> int:
     config = measure(settings.model, batches, device, dtype, has_hf, args.static, args.new)
     rows = config.pop("batches")
     config |= {"recipe": args.recipe, "set": args.set, "device": device, "threads": torch.get_num_threads()}
-    result = make_result("decode", rows, config, torch=torch.__version__)
-    return print_result(args, result, lambda: _tell_decoding(rows))
-
-
-def _tell_decoding(rows: list[dict[str, Any]]) -> str:
-    return "\n".join(
-        f"{name:<28}{value:>14}" if isinstance(value, str) else f"{name:<28}{value:>14,.3f}"
-        for row in rows
-        for name, value in row.items()
-    )
+    return print_result(args, make_result("decode", rows, config, sys.argv[1:], torch=torch.__version__))

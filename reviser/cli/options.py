@@ -1,38 +1,31 @@
-"""What commands that measure have in common: options of the same words, and how a result is handed over."""
+"""What commands that measure have in common: shared options, and how a result is printed and kept."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+import sys
 from typing import Any
 
 from reviser.errors import ConfigError
 
-DEVICE = "auto, cpu, cuda (default auto)"
-DTYPES = ("float32", "bfloat16", "float16")
-PROMPTS = "prompts at most (default all)"
+DEVICE = "auto, cpu or cuda (default: auto)"
+PROMPTS = "number of prompts at most (default: all)"
 
 
 def add_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", help="also write the result there, as JSON")
 
 
-def add_system(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--system",
-        action="append",
-        required=True,
-        metavar="NAME=MODEL",
-        help="a model folder, hf:MODEL for one of transformers, published:MODEL for MDLM's or SEDD's; repeatable",
-    )
-
-
-def print_result(args: argparse.Namespace, result: dict[str, Any], tell: Callable[[], str]) -> int:
+def print_result(args: argparse.Namespace, result: dict[str, Any]) -> int:
     """Print first: where the file cannot be written, what took long is not lost."""
-    from reviser.evaluation.records import write_result
+    from reviser.reports.results import write_result
+    from reviser.reports.terminal import print_tables
 
-    print(json.dumps(result, ensure_ascii=False) if args.json else tell())
+    if args.json:
+        print(json.dumps(result, ensure_ascii=False))
+    else:
+        print_tables(result, sys.stdout)
     if args.out:
         write_result(result, args.out)
     return 0

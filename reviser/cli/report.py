@@ -42,10 +42,9 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def run_report(args: argparse.Namespace) -> int:
-    from reviser.evaluation.records import write_text
     from reviser.reports.html import write_html
     from reviser.reports.markdown import write_markdown
-    from reviser.reports.sections import read_report
+    from reviser.reports.sections import read_report, write_file
 
     if args.check and args.readme is None:
         raise ConfigError("--check needs --readme, the file to check")
@@ -55,9 +54,9 @@ def run_report(args: argparse.Namespace) -> int:
     if not report.sections:
         return 1
     if args.markdown is not None:
-        write_text(args.markdown, write_markdown(report.sections))
+        write_file(args.markdown, write_markdown(report.sections))
     if args.html is not None:
-        write_text(args.html, write_html(report.sections))
+        write_file(args.html, write_html(report.sections))
     is_same = args.readme is None or _fill(args.readme, report.short, args.check)
     if args.markdown is args.html is args.readme is None:
         print(write_markdown(report.sections), end="")
@@ -66,8 +65,8 @@ def run_report(args: argparse.Namespace) -> int:
 
 def _fill(readme: str, tables: dict[str, Table], has_check: bool) -> bool:
     """Make a README's tables anew; whether a check passes."""
-    from reviser.evaluation.records import write_text
     from reviser.reports.markdown import fill
+    from reviser.reports.sections import write_file
 
     try:
         text = Path(readme).read_text("utf-8")
@@ -76,7 +75,7 @@ def _fill(readme: str, tables: dict[str, Table], has_check: bool) -> bool:
     filled = fill(text, tables, readme)
     if not has_check:
         if filled.changed:
-            write_text(readme, filled.text)
+            write_file(readme, filled.text)
         return True
     for name in filled.changed:
         print(f"{readme}: table {name} is not what the results say; run: reviser report --readme {readme}")

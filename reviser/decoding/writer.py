@@ -80,12 +80,15 @@ class Writer:
         tokenizer: Tokenizer,
         num_rows: int = 16,
         weights: Literal["auto", "int8", "float32"] = "auto",
+        order: str | None = None,
     ) -> None:
         check_tokenizer(model.config, tokenizer)
         if weights not in ("auto", "int8", "float32"):
             raise ConfigError(f"weights={weights!r} must be 'auto', 'int8' or 'float32'")
         self.model, self.tokenizer, self.num_rows = model, tokenizer, num_rows
         self._steps = CpuStep(model, "int8") if weights == "int8" else None
+        self.order = order
+        """The order that the model was trained with, where that is known."""
         self._has_graphs = model.embedding.weight.is_cuda
         self._idle: dict[tuple[Sampling, int], Engine] = {}
         """On a GPU the engine of the last call, which need not capture its step again."""
@@ -108,7 +111,8 @@ class Writer:
         model = from_pretrained(folder, device=device)
         if weights == "auto" and read_config(folder).weights == "int8" and has_cpu_kernels(model):
             weights = "int8"
-        return cls(model, tokenizer_of(folder), num_rows, weights)
+        trained = read_config(folder).trained
+        return cls(model, tokenizer_of(folder), num_rows, weights, trained.order if trained else None)
 
     def generate(
         self,

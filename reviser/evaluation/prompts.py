@@ -13,13 +13,14 @@ Lengths are counted by one tokenizer, the ruler (GPT-2's in the paper), whatever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reviser.data.sources import read_documents
+from reviser.data.shards import HEADER, Shards
+from reviser.data.sources import Complaints, read_documents
 from reviser.errors import ConfigError, DataError
-from reviser.evaluation.records import Prompt
+from reviser.evaluation.generations import Prompt
 from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
 
@@ -47,9 +48,28 @@ class Lengths:
             )
 
 
-def read_named(paths: Sequence[str | Path]) -> list[Named]:
-    """All documents of files and folders, named by file and line."""
-    return [(f"{Path(each.file).name}:{each.line}", each.text) for each in read_documents(paths)]
+def read_named(paths: Sequence[str | Path]) -> Iterator[Named]:
+    """All documents of files and folders, named by file and line; of a data folder the held-out ones."""
+    for path in map(Path, paths):
+        yield from _read_heldout(path) if (path / HEADER).is_file() else _read_files(path)
+
+
+def _read_heldout(folder: Path) -> Iterator[Named]:
+    shards = Shards.open(folder, "heldout")
+    shards.verify()
+    for i in range(len(shards)):
+        yield f"heldout:{i}", shards.tokenizer.decode(shards[i].tolist())
+
+
+def _read_files(path: Path) -> Iterator[Named]:
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder; give .jsonl or text files, or a data folder")
+    bad, has_text = Complaints(), False
+    for each in read_documents([path], complaints=bad):
+        has_text = True
+        yield f"{Path(each.file).name}:{each.line}", each.text
+    if not has_text:
+        raise DataError(f"{path} holds no text" + (f" ({bad.first[0]})" if bad.first else ""))
 
 
 def continuation_prompts(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -22,15 +22,20 @@ from reviser.diffusion import sampler
 from reviser.diffusion.denoiser import FAMILIES, Denoiser
 from reviser.diffusion.denoiser_folder import family_of, load_model, load_tokenizer
 from reviser.errors import CheckpointError, ConfigError, MissingPackageError
-from reviser.evaluation.metrics.flops import Cost, diffusion_flops
+from reviser.evaluation.generations import Generation, Prompt
+from reviser.evaluation.metrics.flops import Cost, Shape, diffusion_flops, flops
 from reviser.evaluation.metrics.likelihood import Likelihood, log_likelihood
-from reviser.evaluation.records import Generation, Prompt
+from reviser.evaluation.specs import SystemSpec
+from reviser.orders.policies import Order
 from reviser.orders.record import to_record
+from reviser.orders.registry import format_order, parse_order
 from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
 
 ACTIONS_PER_TOKEN = 256 / 145
 """The paper's budget: 256 actions for a continuation of 145 tokens."""
+WITHOUT_REFERENCE = 128
+"""Tokens that a text may have whose prompt has no reference."""
 STEPS = 128
 """Of a diffusion model, as many as the paper gives them."""
 NUM_ROWS = {"cpu": 16, "cuda": 256}
@@ -45,20 +50,26 @@ class Budget:
     """How much a system may write: as many tokens as the reference has, or the same for all prompts.
 
     The same for all does not give the reference's length away. It is `size` of what `ruler` counts (characters,
-    tokens of one tokenizer), turned into a system's own tokens by how many of either the text around takes.
+    tokens of one tokenizer), converted into a system's own tokens by how many of either the text around takes; with
+    `is_tokens` it is the system's own tokens already.
     """
 
     size: int | None = None
     ruler: Count = len
+    is_tokens: bool = False
 
     def tokens(self, prompt: Prompt, count: Count) -> int:
         if self.size is None:
-            return max(1, count(prompt.reference))
+            return max(1, count(prompt.reference)) if prompt.reference else WITHOUT_REFERENCE
+        if self.is_tokens:
+            return self.size
         around = prompt.prefix + prompt.suffix or prompt.reference
         return max(1, math.ceil(self.size * count(around) / max(self.ruler(around), 1)))
 
 
 class System(Protocol):
+    """What is evaluated: anything with these verbs. Only `generate` is needed to measure texts."""
+
     name: str
 
     @property
@@ -66,47 +77,46 @@ class System(Protocol):
         """What its matrix products are computed in."""
         ...
 
-    def generate(self, prompts: Sequence[Prompt], seed: int) -> Iterator[Generation]:
-        """What the system writes into each prompt, in any order."""
+    def generate(self, prompts: Sequence[Prompt], seed: int) -> Iterable[Generation]:
+        """What the system writes into each prompt, one for each; `reviser.evaluate` takes plain texts too."""
+        ...
+
+    def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> Likelihood:
+        """How probable texts are, or a bound, which it says; of a prompt its reference."""
+        ...
+
+    def flops(self, tokens: int, prompt: int = 0) -> Cost:
+        """What writing that many tokens behind a prompt costs."""
         ...
 
 
 def open_system(
-    spec: str,
+    spec: SystemSpec | str,
     sampling: Sampling = PAPER,
     budget: Budget | None = None,
     device: str = "cpu",
     weights: Literal["auto", "float32"] = "auto",
 ) -> System:
-    """NAME=FOLDER for a model folder, NAME=hf:MODEL for a `transformers` causal model.
+    """The system that a spec names (specs.py), loaded.
 
-    NAME=published:MODEL is the published MDLM or SEDD (baselines/published.py).
-    Settings may follow: those of sampling for all (ours=runs/mine/model,jump_bias=1.5), and for a diffusion model the
-    number of its steps (mdlm=runs/mdlm/model,steps=32). With weights "float32" int8 folders are not decoded in int8,
-    which diffusion models cannot be.
+    With weights "float32" int8 folders are not decoded in int8, which diffusion models cannot be.
     """
-    name, is_given, model = spec.partition("=")
-    if not (name and is_given and model):
-        raise ConfigError(f"--system {spec} is no NAME=MODEL; write ours=runs/mine/model or gpt2=hf:gpt2")
-    folder, *changes = model.split(",")
-    steps = [change.removeprefix("steps=") for change in changes if change.startswith("steps=")]
+    spec = SystemSpec.parse(spec) if isinstance(spec, str) else spec
     try:
-        sampling = override(sampling, [change for change in changes if not change.startswith("steps=")])
+        sampling = override(sampling, spec.sampling)
     except ConfigError as error:
-        raise ConfigError(f"--system {spec}: {error}") from None
+        raise ConfigError(f"--system {spec.text}: {error}") from None
     budget = budget or Budget()
-    if not folder.startswith("hf:") and family_of(folder) in FAMILIES:
-        if steps and not (steps[-1].isdecimal() and int(steps[-1]) > 0):
-            raise ConfigError(f"--system {spec}: steps={steps[-1]} must be a whole number of at least 1")
-        denoiser, tokenizer = load_model(folder, device), load_tokenizer(folder)
+    if not spec.is_transformers and family_of(spec.model) in FAMILIES:
+        denoiser, tokenizer = load_model(spec.model, device), load_tokenizer(spec.model)
         assert isinstance(denoiser, Denoiser), "the family said so"
-        return DiffusionSystem(name, denoiser, tokenizer, sampling, budget, int(steps[-1]) if steps else STEPS)
-    if steps:
-        raise ConfigError(f"--system {spec}: steps are a diffusion model's, and {folder} is none")
-    if folder.startswith("hf:"):
-        return CausalSystem(name, folder.removeprefix("hf:"), sampling, budget, device)
-    writer = Writer.from_pretrained(folder, device, NUM_ROWS[torch.device(device).type], weights)
-    return ReviserSystem(name, writer, sampling, budget)
+        return DiffusionSystem(spec.name, denoiser, tokenizer, sampling, budget, spec.steps or STEPS)
+    if spec.steps is not None:
+        raise ConfigError(f"--system {spec.text}: only a diffusion model has steps, and {spec.model} is not one")
+    if spec.is_transformers:
+        return CausalSystem(spec.name, str(spec.path), sampling, budget, device)
+    writer = Writer.from_pretrained(spec.model, device, NUM_ROWS[torch.device(device).type], weights)
+    return ReviserSystem(spec.name, writer, sampling, budget)
 
 
 def number_of(prompt: Prompt, seed: int) -> int:
@@ -118,8 +128,28 @@ def number_of(prompt: Prompt, seed: int) -> int:
 class ReviserSystem:
     """A model that writes by edit actions."""
 
-    def __init__(self, name: str, writer: Writer, sampling: Sampling, budget: Budget) -> None:
+    def __init__(
+        self, name: str, writer: Writer, sampling: Sampling, budget: Budget, order: Order | None = None
+    ) -> None:
+        """`order` is the policy of the likelihood bound; by default what the model was trained with."""
         self.name, self.writer, self.sampling, self.budget = name, writer, sampling, budget
+        self._order = order
+
+    @property
+    def order(self) -> Order:
+        return self._order or parse_order(self.writer.order or "left-to-right")
+
+    @property
+    def order_name(self) -> str:
+        return format_order(self.order)
+
+    def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> Likelihood:
+        """How probable texts are: exact from left to right, else a bound with `samples` trajectories."""
+        return log_likelihood(self.writer.model, self.writer.tokenizer, self.order, texts, samples, seed)
+
+    def flops(self, tokens: int, prompt: int = 0) -> Cost:
+        """What writing that many tokens costs, an action each."""
+        return flops(self.writer.model.config, tokens, prompt=prompt)
 
     @property
     def precision(self) -> str:
@@ -222,6 +252,43 @@ class CausalSystem:
     def generate(self, prompts: Sequence[Prompt], seed: int) -> Iterator[Generation]:
         for prompt in prompts:
             yield self._continue(prompt, seed)
+
+    @torch.no_grad()
+    def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> Likelihood:
+        """How probable texts are, exactly; a text must follow something, and nothing may follow it."""
+        log_p, counts = [], []
+        for each in texts:
+            prompt = Prompt("", "", each) if isinstance(each, str) else each
+            if prompt.suffix:
+                raise ConfigError(f"system {self.name} reads from left to right; it has no likelihood of a gap")
+            before = self._encode(prompt.prefix) or [self._start]
+            ids = self._encode(prompt.reference)
+            given = torch.tensor([[*before, *ids]], device=self.device)
+            scores = self.model(given).logits[0, len(before) - 1 : -1].float().log_softmax(-1)
+            log_p.append(float(scores.gather(1, given[0, len(before) :, None]).sum()))
+            counts.append(len(ids))
+        return Likelihood(log_p, [0.0] * len(log_p), counts, 1, True)
+
+    def flops(self, tokens: int, prompt: int = 0) -> Cost:
+        """What writing that many tokens costs with cached keys, from the shape in its configuration."""
+        config = self.model.config
+        ff_width = (
+            getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * config.hidden_size
+        )
+        shape = Shape(config.num_hidden_layers, config.hidden_size, ff_width, config.vocab_size)
+        positions = prompt + tokens
+        pairs = shape.pairs(positions * (positions + 1) / 2)
+        return Cost(shape.dense(positions), pairs, 0.0, shape.head(tokens))
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    @property
+    def _start(self) -> int:
+        """What stands before a text that nothing stands before."""
+        found = self.tokenizer.bos_token_id
+        return int(self.tokenizer.eos_token_id if found is None else found)
 
     def _continue(self, prompt: Prompt, seed: int) -> Generation:
         sampling, tokenizer = self.sampling, self.tokenizer

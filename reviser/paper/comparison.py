@@ -1,7 +1,7 @@
 """A reproduction's results beside the paper's: a folder of results in, rows of tables out.
 
-    table       which of the paper's tables a row belongs to, or what it is about
-    system      and then a cell for each column: a number, a measure with its error, or nothing
+    table       which table a row belongs to: summary, differences, systems, arena, ...
+    system      and then stable keys: a number, a measure with its error, or nothing
 
 What was not measured is left out, and so is a table of which nothing was.
 """
@@ -16,15 +16,16 @@ from typing import Any
 from reviser.diffusion.denoiser import FAMILIES
 from reviser.diffusion.denoiser import num_parameters as num_denoising
 from reviser.evaluation.evaluator import hash_weights
+from reviser.evaluation.measures import difference
 from reviser.evaluation.metrics.editing import measure
 from reviser.evaluation.metrics.frontier import perplexity_ratio, ratio
 from reviser.evaluation.metrics.gaps import NOTHING
-from reviser.evaluation.texts import REFERENCE, difference, read_texts
+from reviser.evaluation.texts import REFERENCE, read_texts
 from reviser.model.folder import FORMATS, find, read_config
 from reviser.model.size import num_parameters
 from reviser.orders.statistics import ROWS
 from reviser.paper import printed as paper
-from reviser.paper.reproduction import DENOISERS, SYSTEMS, Setup, writers
+from reviser.paper.reproduction import SYSTEMS, Setup, writers
 from reviser.reports.kinds import bits_error
 
 Row = dict[str, Any]
@@ -34,21 +35,6 @@ def gather(setup: Setup) -> list[Row]:
     """All tables that the folder's results give."""
     makers = (summary, differences, systems, arena, evalppl, mauve, likelihood, gaps, trajectories, costs)
     return [row for make in makers for row in make(setup)]
-
-
-def label(setup: Setup, name: str) -> str:
-    """
-    >>> from pathlib import Path
-    >>> from reviser.paper.reproduction import SCALES
-    >>> label(Setup(SCALES["debug"], Path()), "sedd-512")
-    'SEDD, 512 steps'
-    """
-    if name in (REFERENCE, NOTHING):
-        return "the original text" if name == REFERENCE else "nothing in the gap"
-    first, _, steps = name.partition("-")
-    if name in setup.others or first not in SYSTEMS:
-        return name
-    return SYSTEMS[first] + (f", {steps or 128} steps" if first in DENOISERS else "")
 
 
 def summary(setup: Setup) -> list[Row]:
@@ -61,21 +47,21 @@ def summary(setup: Setup) -> list[Row]:
         bound = bounds.get(name if name in setup.others else name.partition("-")[0])
         texts, filled, edits = found["evalppl"].get(name, {}), found["gaps"].get(name, {}), _edits(setup, name)
         cells = {
-            "bits/byte, at most": bound and _bits(bound),
-            "evalPPL": texts.get("perplexity"),
-            "distinct-2": texts.get("distinct_2"),
-            "bytes a text": _bytes_a_text(texts),
-            "MAUVE": found["mauve"].get(name, {}).get("mauve"),
-            "% won against left to right": None if name == "ar" else win_rate(rates, name, "ar"),
-            "gap and suffix, bits/byte": filled.get("whole_bits_per_byte"),
-            "suffix alone": filled.get("suffix_bits_per_byte"),
-            "gap's length over the original's": filled.get("length_over_reference"),
-            "% inserted not at the end": edits and _scaled(edits["non_end_append_fraction"], 100),
-            "1e9 multiply-accumulates a text": found["flops"].get(name, {}).get("gmacs"),
-            "seconds a text": found["seconds"].get(name, {}).get("seconds"),
+            "bits_per_byte": bound and _bits(bound),
+            "perplexity": texts.get("perplexity"),
+            "distinct_2": texts.get("distinct_2"),
+            "bytes_per_text": _bytes_a_text(texts),
+            "mauve": found["mauve"].get(name, {}).get("mauve"),
+            "win_percent": None if name == "ar" else win_rate(rates, name, "ar"),
+            "whole_bits_per_byte": filled.get("whole_bits_per_byte"),
+            "suffix_bits_per_byte": filled.get("suffix_bits_per_byte"),
+            "length_over_reference": filled.get("length_over_reference"),
+            "non_end_percent": edits and _scaled(edits["non_end_append_fraction"], 100),
+            "gmacs": found["flops"].get(name, {}).get("gmacs"),
+            "seconds": found["seconds"].get(name, {}).get("seconds"),
         }
         if any(cell is not None for cell in cells.values()):
-            rows.append({"table": "In short", "system": label(setup, name)} | cells)
+            rows.append({"table": "summary", "system": name} | cells)
     return rows
 
 
@@ -93,13 +79,13 @@ def differences(setup: Setup) -> list[Row]:
         bound = bounds.get(name if name in setup.others else name.partition("-")[0])
         own, base, gap, empty = texts.get(name), texts.get("ar"), filled.get(name), filled.get(NOTHING)
         cells = {
-            "bits/byte more than left to right, at most": _more(bound, bounds.get("ar"), "bits_per_byte"),
-            "times left to right's evalPPL": perplexity_ratio(own, base) if own and base else None,
-            "gap and suffix, bits/byte more than an empty gap": _more(gap, empty, "whole_bits_per_byte"),
-            "suffix alone, more than after an empty gap": _more(gap, empty, "suffix_bits_per_byte"),
+            "bits_per_byte_more": _more(bound, bounds.get("ar"), "bits_per_byte"),
+            "perplexity_ratio": perplexity_ratio(own, base) if own and base else None,
+            "whole_bits_per_byte_more": _more(gap, empty, "whole_bits_per_byte"),
+            "suffix_bits_per_byte_more": _more(gap, empty, "suffix_bits_per_byte"),
         }
         if any(cell is not None for cell in cells.values()):
-            rows.append({"table": "Differences on the same prompts", "system": label(setup, name)} | cells)
+            rows.append({"table": "differences", "system": name} | cells)
     return rows
 
 
@@ -149,9 +135,9 @@ def systems(setup: Setup) -> list[Row]:
         found = read_config(find(folder), FORMATS)
         is_denoiser = found.format in FAMILIES
         count = num_denoising(found.format, found.model) if is_denoiser else num_parameters(found.model)
-        row: Row = {"table": "The systems", "system": SYSTEMS.get(name, name), "parameters": count}
+        row: Row = {"table": "systems", "system": name, "parameters": count}
         if (trained := found.trained) is not None:
-            row |= {"trained positions": trained.positions, "recipe": trained.recipe, "order": trained.order}
+            row |= {"trained_positions": trained.positions, "recipe": trained.recipe, "order": trained.order}
             row |= {"data": trained.data_sha256[:12]}
         rows.append(row | {"model": str(folder), "weights": hash_weights(find(folder))[:12]})
     return rows
@@ -172,15 +158,13 @@ def arena(setup: Setup) -> list[Row]:
     rates = {(row["system"], row["opponent"]): row["win_rate"] for row in document["rows"] if row["win_rate"]}
     if not rates:
         return []
-    sources = "tab:arena_vs_ar_baseline, tab:ar_baselines_100m, tab:arena_vs_diffusion"
-    title = f"Arena, wins in percent with intervals of 95% ({sources}); here by {document['config']['judge']}"
     rows = []
     for name in grouped(setup):
         if name != "ours":
-            row: Row = {"table": title, "against": label(setup, name)} | _paper_pair(paper.ARENA.get(name))
+            row: Row = {"table": "arena", "system": name} | _paper_pair(paper.ARENA.get(name))
             for reviser in ("paper", "ours"):
                 if reviser != name:
-                    row[f"{SYSTEMS[reviser]}, here"] = win_rate(rates, reviser, name)
+                    row[reviser] = win_rate(rates, reviser, name)
             rows.append(row)
     return rows
 
@@ -201,61 +185,63 @@ def win_rate(rates: Mapping[tuple[str, str], Row], one: str, other: str) -> Row 
     return {"value": 100 * value, "low": 100 * low, "high": 100 * high, "n": share["n"]}
 
 
-def _paper_pair(numbers: Sequence[Any] | None, what: str = "the paper") -> Row:
+def _paper_pair(numbers: Sequence[Any] | None, what: str = "paper") -> Row:
     first, second = numbers or (None, None)
-    return {f"{what}, 100M": first, f"{what}, 300M": second}
+    return {f"{what}_100m": first, f"{what}_300m": second}
 
 
 def evalppl(setup: Setup) -> list[Row]:
-    document, found = _read(setup, "evalppl"), _rows(setup, "evalppl")
-    by = document.get("evaluator", {}).get("name")
-    title = "evalPPL (tab:evalppl_vs_ar_baseline, tab:evalppl_vs_diffusion)"
     rows = []
-    for name, row in found.items():
+    for name, row in _rows(setup, "evalppl").items():
         printed = paper.EVALPPL.get(name, (None,) * 4)
         rows.append(
-            {"table": title, "system": label(setup, name)}
-            | _paper_pair(printed[:2], "the paper by GPT-2 Large")
-            | _paper_pair(printed[2:], "by Dream-7B")
-            | {f"here by {by}": row["perplexity"], "bits/byte": row["bits_per_byte"]}
-            | {"distinct-2": row.get("distinct_2"), "repeated 4-grams": row.get("repeated_4")}
-            | {"bytes a text": _bytes_a_text(row)}
+            {"table": "evalppl", "system": name}
+            | _paper_pair(printed[:2], "paper_gpt2")
+            | _paper_pair(printed[2:], "paper_dream")
+            | {key: row.get(key) for key in ("perplexity", "bits_per_byte", "distinct_2", "repeated_4")}
+            | {"bytes_per_text": _bytes_a_text(row)}
         )
     return rows
 
 
 def mauve(setup: Setup) -> list[Row]:
-    document = _read(setup, "mauve")
-    features = f"{document.get('config', {}).get('features')}:{document.get('evaluator', {}).get('name')}"
-    title = f"MAUVE (tab:mauve_all, by BERT's pseudo-log-likelihoods); here by {features}"
     return [
-        {"table": title, "system": label(setup, name)} | _paper_pair(paper.MAUVE.get(name)) | {"here": row["mauve"]}
+        {"table": "mauve", "system": name} | _paper_pair(paper.MAUVE.get(name)) | {"mauve": row["mauve"]}
         for name, row in _rows(setup, "mauve").items()
     ]
 
 
+def measured_by(setup: Setup) -> dict[str, str]:
+    """Who scored, judged and made features of what is there, for the headings of tables."""
+    texts, features, judged = (_read(setup, name) for name in ("evalppl", "mauve", "arena"))
+    found = {}
+    if texts["rows"]:
+        found["evaluator"] = texts["evaluator"]["name"]
+    if features["rows"]:
+        found["features"] = f"{features['config']['features']}:{features['evaluator']['name']}"
+    if judged["rows"]:
+        found["judge"] = judged["config"]["judge"]
+    return found
+
+
 def likelihood(setup: Setup) -> list[Row]:
-    title = "Likelihood of held-out text, bits per byte (not in the paper)"
     return [
         {
-            "table": title,
-            "system": SYSTEMS.get(name, name),
+            "table": "likelihood",
+            "system": name,
             "order": row["order"],
             "samples": row["K"],
-            "bits/byte": _bits(row),
-            "is": "exact" if row["is_exact"] else "a bound",
+            "bits_per_byte": _bits(row),
+            "is_exact": row["is_exact"],
         }
         for name, row in _rows(setup, "likelihood").items()
     ]
 
 
 def gaps(setup: Setup) -> list[Row]:
-    title = "Infilling, bits per byte by the evaluator (not in the paper)"
-    columns = {"suffix": "suffix_bits_per_byte", "gap": "gap_bits_per_byte", "both": "whole_bits_per_byte"}
+    keys = ("suffix_bits_per_byte", "gap_bits_per_byte", "whole_bits_per_byte", "length_over_reference")
     return [
-        {"table": title, "system": label(setup, name)}
-        | {column: row.get(key) for column, key in columns.items()}
-        | {"length over the reference": row.get("length_over_reference")}
+        {"table": "gaps", "system": name} | {key: row.get(key) for key in keys}
         for name, row in _rows(setup, "gaps").items()
     ]
 
@@ -267,13 +253,11 @@ def trajectories(setup: Setup) -> list[Row]:
     written = [name for name in setup.editing if setup.written("continuation", name).is_file()]
     found = {name: _statistics(setup, name) for name in written if name != "ar"}
     rows = []
-    for title, key, form in ROWS:
+    for _, key, form in ROWS:
         if key in paper.TRAJECTORIES:
-            has_percent = form.endswith("%}")
-            row: Row = {"table": "How they edit (tab:trajectory_stats)", "": title + ", %" * has_percent}
-            row |= _paper_pair(paper.TRAJECTORIES[key])
-            cells = {name: _scaled(values[key], 100 if has_percent else 1) for name, values in found.items()}
-            rows.append(row | {f"{SYSTEMS.get(name, name)}, here": cell for name, cell in cells.items()})
+            scale = 100 if form.endswith("%}") else 1
+            row: Row = {"table": "trajectories", "statistic": key} | _paper_pair(paper.TRAJECTORIES[key])
+            rows.append(row | {"systems": {name: _scaled(values[key], scale) for name, values in found.items()}})
     return rows
 
 
@@ -293,18 +277,17 @@ def _statistics(setup: Setup, name: str) -> Row:
 def costs(setup: Setup) -> list[Row]:
     """Multiply-accumulates and seconds of a continuation, and how many times the left-to-right model's a byte."""
     macs, seconds = _rows(setup, "flops"), _rows(setup, "seconds")
-    title = "The cost of a continuation (tab:prior_art_summary_main, app:diff_family_table_100m)"
     return [
         {
-            "table": title,
-            "system": label(setup, name),
-            "the paper's ratio, worked out": paper.COSTS.get(name),
-            "1e9 multiply-accumulates": macs.get(name, {}).get("gmacs"),
-            "ratio, a byte": _ratio(macs, name, "gmacs_per_byte"),
+            "table": "costs",
+            "system": name,
+            "paper_ratio": paper.COSTS.get(name),
+            "gmacs": macs.get(name, {}).get("gmacs"),
+            "gmacs_per_byte_ratio": _ratio(macs, name, "gmacs_per_byte"),
             "seconds": seconds.get(name, {}).get("seconds"),
-            "ratio of seconds, a byte": _ratio(seconds, name, "seconds_per_byte"),
-            "in": seconds.get(name, {}).get("precision"),
-            "texts timed": seconds.get(name, {}).get("seconds", {}).get("n"),
+            "seconds_per_byte_ratio": _ratio(seconds, name, "seconds_per_byte"),
+            "precision": seconds.get(name, {}).get("precision"),
+            "texts_timed": seconds.get(name, {}).get("seconds", {}).get("n"),
         }
         for name in grouped(setup)
         if name in macs or name in seconds

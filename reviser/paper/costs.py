@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from reviser.actions import Alphabet
 from reviser.diffusion.trainer import count_parameters
 from reviser.evaluation.metrics.flops import diffusion_flops, flops
+from reviser.evaluation.plan import Step
 from reviser.evaluation.systems import ACTIONS_PER_TOKEN, STEPS
 from reviser.model.size import flops_per_position
-from reviser.paper.reproduction import DENOISERS, SYSTEMS, Setup, Step, writers
+from reviser.paper.reproduction import DENOISERS, SYSTEMS, Setup, writers
 from reviser.training.settings import RunConfig
 
 TRAINING_SHARES = {"debug": 0.35, "small": 0.35, "100m": 0.40, "300m": 0.45}
@@ -108,7 +109,7 @@ def _scoring_flops(setup: Setup, step: Step) -> float | None:
     if step.name == "gaps":
         size, num_systems = (
             2 * (2 * scale.context + scale.gap[1]),
-            sum(",steps=" not in each for each in systems.values()),
+            sum(each.steps is None for each in systems.values()),
         )
     count = setup.num_prompts * (1 + num_systems * len(scale.seeds))
     return 2 * parameters * count * size

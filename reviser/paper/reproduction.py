@@ -1,11 +1,11 @@
-"""The paper's comparison, step by step: a scale and where things lie in, the commands that make it out.
+"""The paper's comparison, step by step: a scale and where things lie in, the jobs that make it out.
 
     data      text to token ids                            prompts     held-out documents, unless a file is given
     train:X   five models of one size                      generate:X  continuations; infill:X gaps
     likelihood evalppl mauve arena gaps trajectories       what was written, measured
     flops     seconds    report                            what writing costs; all of it beside the paper's tables
 
-A step is a command that anybody could type, so it can be run on another machine and its files be brought back. The
+Each step has a command that anybody could type, so it can run on another machine and its files be brought back. The
 five have equal parameters, to 1%, and equally many trained positions; all write at temperature 0.9 and top-k 50.
 
 >>> [step.name for step in plan(Setup(SCALES["small"], Path("out")))][:3]
@@ -19,26 +19,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from reviser.actions import Alphabet
 from reviser.config import override
 from reviser.data.shards import HEADER
 from reviser.diffusion.denoiser_folder import family_of
-from reviser.diffusion.published import PREFIX
 from reviser.errors import ConfigError
 from reviser.evaluation.metrics.likelihood import trained_order
+from reviser.evaluation.plan import Step
+from reviser.evaluation.specs import SystemSpec
+from reviser.evaluation.suites import (
+    Arena,
+    Continuation,
+    EvalPpl,
+    Gaps,
+    Infill,
+    Likelihood,
+    Mauve,
+    Suite,
+    Trajectories,
+)
 from reviser.model.folder import CONFIG, FORMAT
+from reviser.paper import jobs
 from reviser.training.recipes import find_recipe
 from reviser.training.settings import RunConfig
 
-SYSTEMS = {
-    "ar": "left to right",
-    "paper": "the paper's Reviser",
-    "ours": "our Reviser",
-    "mdlm": "MDLM",
-    "sedd": "SEDD",
-}
-"""What is trained, by the name it has in steps and results."""
+SYSTEMS = ("ar", "paper", "ours", "mdlm", "sedd")
+"""What is trained: left to right, the paper's Reviser, ours, MDLM and SEDD."""
 DENOISERS = ("mdlm", "sedd")
 MORE_STEPS = (512, 1024)
 """Of a diffusion model, besides the paper's 128."""
@@ -51,7 +59,7 @@ class Scale:
 
     name: str
     recipes: Mapping[str, tuple[str, ...]]
-    """For each system what stands behind `reviser train`."""
+    """For each system its recipe, and what is changed of it as name=value."""
     tokenizer: str = "gpt2"
     ruler: str = "gpt2"
     prefix: int = 35
@@ -68,8 +76,8 @@ class Scale:
 
     def settings(self, system: str, alphabet: Alphabet) -> RunConfig:
         """The whole config of a system's training."""
-        recipe, *words = self.recipes[system]
-        return override(find_recipe(recipe)(alphabet), [word for word in words if word != "--set"])
+        recipe, *changes = self.recipes[system]
+        return override(find_recipe(recipe)(alphabet), changes)
 
 
 def _named(scale: str) -> dict[str, tuple[str, ...]]:
@@ -89,10 +97,7 @@ def _debug() -> dict[str, tuple[str, ...]]:
         "mdlm": [*gaps, "family=mdlm", *blind],
         "sedd": [*gaps, "family=sedd", *narrow],
     }
-    return {
-        system: ("debug", *(word for change in (*shared, *own) for word in ("--set", change)))
-        for system, own in changes.items()
-    }
+    return {system: ("debug", *shared, *own) for system, own in changes.items()}
 
 
 SCALES = {
@@ -127,8 +132,8 @@ class Setup:
     """Documents for prompts that no system was trained on; None: the held-out ones."""
     models: Mapping[str, str] = field(default_factory=dict)
     """Systems that were trained elsewhere, and their model folders."""
-    others: Mapping[str, str] = field(default_factory=dict)
-    """More systems to compare with, by name: a model folder, hf:MODEL or published:MODEL."""
+    others: Mapping[str, SystemSpec] = field(default_factory=dict)
+    """More systems to compare with, by name."""
     evaluator: str = "smollm2"
     judge: str = "likelihood"
     """likelihood, by the evaluator; or critic:MODEL, which is asked."""
@@ -144,7 +149,7 @@ class Setup:
         words += ["--data", *self.data] if self.data else []
         words += ["--prompts", self.prompts] if self.prompts else []
         words += ["--models", _pairs(self.models)] if self.models else []
-        words += [word for name, model in self.others.items() for word in ("--system", f"{name}={model}")]
+        words += [word for spec in self.others.values() for word in ("--system", spec.text)]
         words += ["--evaluator", self.evaluator, "--judge", self.judge, "--device", self.device]
         words += ["--n", str(self.n)] if self.n else []
         return (*words, "--cut") if self.is_cut else tuple(words)
@@ -169,7 +174,7 @@ class Setup:
     @property
     def folders(self) -> list[str]:
         """Every system that is, or will be, a model folder: the five and what was added to them."""
-        return [*SYSTEMS, *(name for name, spec in self.others.items() if is_folder(spec))]
+        return [*SYSTEMS, *(name for name, spec in self.others.items() if spec.is_folder)]
 
     @property
     def editing(self) -> list[str]:
@@ -182,7 +187,7 @@ class Setup:
 
     def model(self, system: str) -> Path:
         if system in self.others:
-            return folder_of(self.others[system])
+            return Path(self.others[system].model)
         return Path(self.models[system]) if system in self.models else self.run(system) / "model"
 
     def order(self, system: str) -> str:
@@ -206,48 +211,14 @@ def _pairs(models: Mapping[str, str]) -> str:
     return ",".join(f"{name}={model}" for name, model in models.items())
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A command with its name, what it reads and what it leaves."""
-
-    name: str
-    words: tuple[str, ...]
-    inputs: tuple[Path, ...]
-    out: Path
-
-    @property
-    def kind(self) -> str:
-        return self.name.partition(":")[0]
-
-    @property
-    def system(self) -> str:
-        return self.name.partition(":")[2]
-
-    @property
-    def is_own(self) -> bool:
-        """Whether `reviser reproduce` does it by itself, for want of another command."""
-        return self.words[0] == "reproduce"
-
-
-def writers(setup: Setup) -> dict[str, str]:
-    """Every system that writes continuations, by name, as `--system` takes it."""
-    found = {system: str(setup.model(system)) for system in SYSTEMS}
+def writers(setup: Setup) -> dict[str, SystemSpec]:
+    """Every system that writes continuations, by name."""
+    found = {system: SystemSpec(system, str(setup.model(system))) for system in SYSTEMS}
     for system in DENOISERS:
-        found |= {f"{system}-{steps}": f"{setup.model(system)},steps={steps}" for steps in MORE_STEPS}
+        for steps in MORE_STEPS:
+            name = f"{system}-{steps}"
+            found[name] = SystemSpec(name, str(setup.model(system)), (f"steps={steps}",))
     return found | dict(setup.others)
-
-
-def folder_of(spec: str) -> Path:
-    """
-    >>> str(folder_of("runs/mdlm/model,steps=512"))
-    'runs/mdlm/model'
-    """
-    return Path(spec.partition(",")[0])
-
-
-def is_folder(spec: str) -> bool:
-    """Whether a system is a model folder of our own kind, of which all can be measured."""
-    return not spec.startswith(("hf:", PREFIX))
 
 
 def plan(setup: Setup) -> list[Step]:
@@ -263,82 +234,91 @@ def _prepare(setup: Setup) -> Iterator[Step]:
     scale, folder = setup.scale, setup.data_folder
     has_all = all((setup.model(system) / CONFIG).is_file() for system in SYSTEMS)
     if not (has_all and setup.prompts):
-        made = ("data", "prepare", *setup.data, str(folder), "--tokenizer", scale.tokenizer)
-        words = made if setup.data else (*setup.words, "--only", "data")
+        job: jobs.Prepare | jobs.Given | jobs.Own = jobs.Own(setup, "data")
         if folder != setup.out / "data":
-            words = ("data", "info", str(folder))
-        yield Step("data", words, tuple(map(Path, setup.data)), folder / HEADER)
+            job = jobs.Given(folder)
+        elif setup.data:
+            job = jobs.Prepare(setup.data, folder, scale.tokenizer)
+        yield Step("data", job, tuple(map(Path, setup.data)), folder / HEADER)
     if not setup.prompts:
-        yield Step("prompts", (*setup.words, "--only", "prompts"), (folder / HEADER,), setup.prompts_file)
+        yield Step("prompts", jobs.Own(setup, "prompts"), (folder / HEADER,), setup.prompts_file)
 
 
 def _train(setup: Setup, system: str) -> Step:
-    words = ("train", *setup.scale.recipes[system], "--data", str(setup.data_folder), "--out", str(setup.run(system)))
-    inputs = (setup.data_folder / HEADER,)
-    return Step(f"train:{system}", (*words, "--device", setup.device), inputs, setup.model(system) / CONFIG)
+    recipe, *changes = setup.scale.recipes[system]
+    job = jobs.Training(recipe, tuple(changes), setup.data_folder, setup.run(system), setup.device)
+    return Step(f"train:{system}", job, (setup.data_folder / HEADER,), setup.model(system) / CONFIG)
 
 
 def _write(setup: Setup) -> Iterator[Step]:
     """Continuations of all systems, then gaps; diffusion models fill those in the paper's number of steps alone."""
     scale, file = setup.scale, setup.prompts_file
-    seeds = ",".join(map(str, scale.seeds))
-    shared = ["--n", str(setup.num_prompts), "--seeds", seeds, "--ruler", scale.ruler]
-    shared += ["--temperature", "0.9", "--top-k", "50", "--device", setup.device]
-    lengths = ["--prefix", str(scale.prefix), "--total", str(scale.total)]
-    lengths += ["--cut"] if setup.is_cut or not setup.prompts else []
-    around = ["--context", str(scale.context), "--gap", f"{scale.gap[0]},{scale.gap[1]}"]
-    systems = writers(setup)
-    filling = {name: spec for name, spec in systems.items() if ",steps=" not in spec}
-    for kind, suite, words, chosen in (
-        ("generate", "continuation", lengths, systems),
-        ("infill", "infill", around, filling),
+    shared: dict[str, Any] = {
+        "texts": (str(file),), "n": setup.num_prompts, "seeds": scale.seeds, "ruler": scale.ruler,
+        "device": setup.device,
+    }  # fmt: skip
+    lengths = {"prefix": scale.prefix, "total": scale.total, "cut": setup.is_cut or not setup.prompts}
+    around = {"context": scale.context, "gap": scale.gap}
+    for kind, suite, more, chosen in (
+        ("generate", Continuation, lengths, writers(setup)),
+        ("infill", Infill, around, _filling(setup)),
     ):
         for name, spec in chosen.items():
-            made, out = setup.written(suite, name), setup.result(f"{suite}_{name}")
-            command = ["eval", suite, str(file), *words, *shared, "--system", f"{name}={spec}"]
-            inputs = (file, folder_of(spec) / CONFIG) if is_folder(spec) else (file,)
-            yield Step(f"{kind}:{name}", (*command, "--generations", str(made), "--out", str(out)), inputs, out)
+            made, out = setup.written(suite.name, name), setup.result(f"{suite.name}_{name}")
+            job = suite(**shared, **more, system=(spec.text,), generations=str(made))
+            inputs = (file, Path(spec.model) / CONFIG) if spec.is_folder else (file,)
+            yield Step(f"{kind}:{name}", job, inputs, out)
+
+
+def _filling(setup: Setup) -> dict[str, SystemSpec]:
+    return {name: spec for name, spec in writers(setup).items() if spec.steps is None}
 
 
 def _score(setup: Setup) -> Iterator[Step]:
-    made, device, first = _continuations(setup), ["--device", setup.device], ["--n", str(setup.num_prompts)]
-    gaps = [setup.written("infill", name) for name, spec in writers(setup).items() if ",steps=" not in spec]
-    by = ["--evaluator", setup.evaluator, *first, *device]
+    made = _continuations(setup)
+    gaps = [setup.written("infill", name) for name in _filling(setup)]
+    shared: dict[str, Any] = {"n": setup.num_prompts, "device": setup.device}
+    texts = tuple(map(str, made))
     yield _bound(setup)
-    yield _suite(setup, "evalppl", made, by)
-    yield _suite(setup, "mauve", made, ["--features", f"mean:{setup.evaluator}", *first, *device])
+    yield _suite(setup, EvalPpl(generations=texts, evaluator=setup.evaluator, **shared), made)
+    yield _suite(setup, Mauve(generations=texts, features=f"mean:{setup.evaluator}", **shared), made)
     judge, _, model = setup.judge.partition(":")
-    asked = ["--judge", judge, "--model", model or setup.evaluator, "--empty", "lose", *first, *device]
     # A file of judgments belongs to one judge.
-    judgments = setup.out / f"judgments_{re.sub(r'[^A-Za-z0-9]+', '-', f'{judge} {model or setup.evaluator}')}.jsonl"
-    yield _suite(setup, "arena", made, [*asked, "--judgments", str(judgments)])
-    yield _suite(setup, "gaps", gaps, by)
-    orders = [word for system in setup.editing for word in ("--order", f"{system}={setup.order(system)}")]
+    name = re.sub(r"[^A-Za-z0-9]+", "-", f"{judge} {model or setup.evaluator}")
+    arena = Arena(
+        generations=texts, judge=judge, model=model or setup.evaluator, empty="lose", **shared,
+        judgments=str(setup.out / f"judgments_{name}.jsonl"),
+    )  # fmt: skip
+    yield _suite(setup, arena, made)
+    filled = Gaps(generations=tuple(map(str, gaps)), evaluator=setup.evaluator, **shared)
+    yield _suite(setup, filled, gaps)
+    orders = tuple(f"{system}={setup.order(system)}" for system in setup.editing)
     edited = [setup.written("continuation", system) for system in setup.editing]
-    yield _suite(setup, "trajectories", edited, [*first, *orders])
+    statistics = Trajectories(generations=tuple(map(str, edited)), n=setup.num_prompts, order=orders)
+    yield _suite(setup, statistics, edited)
 
 
-def _suite(setup: Setup, name: str, files: Sequence[Path], words: Sequence[str]) -> Step:
+def _suite(setup: Setup, suite: Suite, files: Sequence[Path]) -> Step:
     """A suite that reads what was written."""
-    out = setup.result(name)
-    return Step(name, ("eval", name, *map(str, files), *words, "--out", str(out)), tuple(files), out)
+    return Step(suite.name, suite, tuple(files), setup.result(suite.name))
 
 
 def _bound(setup: Setup) -> Step:
-    scale, out, file = setup.scale, setup.result("likelihood"), setup.prompts_file
-    words = [word for system in setup.folders for word in ("--system", f"{system}={setup.model(system)}")]
-    words += ["--texts", str(file), "--n", str(setup.num_prompts), "--ruler", scale.ruler]
-    words += ["--prefix", str(scale.prefix), "--length", str(scale.total - scale.prefix)]
-    if setup.models or setup.others:
-        # They may not say their order.
-        words += [word for system in setup.folders for word in ("--order", setup.order(system))]
-    words += ["--samples", str(scale.samples), "--device", setup.device, "--out", str(out)]
+    scale, file = setup.scale, setup.prompts_file
+    # Models from elsewhere may not say their order.
+    has_orders = bool(setup.models or setup.others)
+    orders = tuple(f"{system}={setup.order(system)}" for system in setup.folders) if has_orders else ()
+    suite = Likelihood(
+        texts=(str(file),), system=tuple(f"{system}={setup.model(system)}" for system in setup.folders),
+        order=orders, n=setup.num_prompts, ruler=scale.ruler, prefix=scale.prefix,
+        length=scale.total - scale.prefix, samples=scale.samples, device=setup.device,
+    )  # fmt: skip
     models = (setup.model(system) / CONFIG for system in setup.folders)
-    return Step("likelihood", ("eval", "likelihood", *words), (file, *models), out)
+    return Step("likelihood", suite, (file, *models), setup.result("likelihood"))
 
 
 def _own(setup: Setup, name: str, inputs: Sequence[Path]) -> Step:
-    return Step(name, (*setup.words, "--only", name), tuple(inputs), setup.result(name))
+    return Step(name, jobs.Own(setup, name), tuple(inputs), setup.result(name))
 
 
 def _continuations(setup: Setup) -> list[Path]:

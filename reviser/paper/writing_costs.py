@@ -16,12 +16,14 @@ import torch
 from reviser.decoding.sampling import PAPER
 from reviser.diffusion.denoiser import FAMILIES
 from reviser.diffusion.denoiser_folder import load_tokenizer
+from reviser.evaluation.generations import Generation, Prompt
+from reviser.evaluation.measures import Measure, quotient
 from reviser.evaluation.metrics.flops import diffusion_flops, flops
-from reviser.evaluation.records import Generation, Measure, Prompt
+from reviser.evaluation.specs import SystemSpec
 from reviser.evaluation.systems import Budget, System, open_system
-from reviser.evaluation.texts import quotient, read_texts
+from reviser.evaluation.texts import read_texts
 from reviser.model.folder import FORMATS, find, read_config
-from reviser.paper.reproduction import Setup, folder_of, is_folder, writers
+from reviser.paper.reproduction import Setup, writers
 from reviser.tokenizer import load
 from reviser.training.distributed import join_team
 
@@ -35,7 +37,7 @@ def flops_rows(setup: Setup) -> list[dict[str, Any]]:
     """Of every system whose shape is known."""
     rows = []
     for name, spec in writers(setup).items():
-        if is_folder(spec):
+        if spec.is_folder:
             generations = read_texts([setup.written("continuation", name)], setup.num_prompts)
             prompts = [each.prompt_id for each in generations]
             costs = list(_gmacs(setup, spec, generations))
@@ -50,9 +52,9 @@ def flops_rows(setup: Setup) -> list[dict[str, Any]]:
     return rows
 
 
-def _gmacs(setup: Setup, spec: str, generations: list[Generation]) -> Iterator[float]:
+def _gmacs(setup: Setup, spec: SystemSpec, generations: list[Generation]) -> Iterator[float]:
     """Of each text; an empty one took an action or a pass as well."""
-    folder, budget = folder_of(spec), _budget(setup)
+    folder, budget = spec.model, _budget(setup)
     found = read_config(find(folder), FORMATS)
     model, is_denoiser = found.model, found.format in FAMILIES
     tokenizer = load_tokenizer(folder)
@@ -74,7 +76,7 @@ def seconds_rows(setup: Setup, report: Callable[[str], None]) -> list[dict[str, 
     device, rows = join_team(setup.device).device, []
     for name, spec in writers(setup).items():
         report(name)
-        system = open_system(f"{name}={spec}", PAPER, _budget(setup), str(device), "float32")
+        system = open_system(spec, PAPER, _budget(setup), str(device), "float32")
         generations = read_texts([setup.written("continuation", name)], setup.num_prompts)
         prompts = list({each.prompt_id: _prompt(each) for each in generations}.values())[: setup.scale.num_timed]
         timed = time_system(system, prompts, setup.scale.seeds[0], device)

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from reviser.orders.statistics import ROWS
+from reviser.reports.results import Document
 from reviser.reports.tables import (
     NOTHING,
     Bar,
@@ -29,12 +30,18 @@ from reviser.reports.tables import (
     tabulate,
 )
 
-Document = Mapping[str, Any]
-
 
 def likelihood(document: Document) -> list[Table]:
     rows = document["rows"]
-    bars = tuple(bar(row["system"], row["bits_per_byte"], bits_error(row)) for row in rows)
+    has_several = len({row["system"] for row in rows}) < len(rows)
+    bars = tuple(
+        bar(
+            f"{row['system']}, K = {row['K']}" if has_several else row["system"],
+            row["bits_per_byte"],
+            bits_error(row),
+        )
+        for row in rows
+    )
     columns: dict[str, Cell] = {
         "system": get("system"),
         "order": get("order"),
@@ -148,6 +155,15 @@ def _show_spread(spread: Row) -> str:
     if spread["deviation"] is None:
         return NOTHING
     return f"{show(spread['mean'], spread['deviation']).replace('±', 'sd')} (n {spread['n']})"
+
+
+def metrics(document: Document) -> list[Table]:
+    """Registered metrics, under the headings that they were registered with."""
+    rows, headings = document["rows"], document.get("columns", {})
+    keys = dict.fromkeys(key for row in rows for key in row if key not in ("system", "texts"))
+    columns: dict[str, Cell] = {"system": get("system"), "texts": get("texts")}
+    columns |= {headings.get(key, key.replace("_", " ")): get(key) for key in keys}
+    return [tabulate("Metrics of the texts", rows, columns)]
 
 
 def mauve(document: Document) -> list[Table]:
@@ -285,17 +301,14 @@ def flops(document: Document) -> list[Table]:
 
 
 def generic(document: Document) -> list[Table]:
-    """All that the rows hold, in the tables that they name where they do, and the commands a document lists."""
-    kind = str(document["kind"]).replace("_", " ")
-    groups = groupby(document["rows"], key=lambda row: row.get("table", kind))
-    tables = [_all_columns(title, list(rows)) for title, rows in groups] or [_all_columns(kind, [])]
-    return tables + [_all_columns("What was run", list(each)) for each in [document.get("commands")] if each]
+    """All that the rows hold."""
+    return [_all_columns(str(document["kind"]).replace("_", " "), list(document["rows"]))]
 
 
 def _all_columns(title: str, rows: list[Row]) -> Table:
     """Measures as one column, other objects as one for each of their fields."""
     flat = [_flatten(row) for row in rows]
-    keys = dict.fromkeys(key for row in flat for key in row if key != "table")
+    keys = dict.fromkeys(key for row in flat for key in row)
     return tabulate(title, flat, {key.replace("_", " "): get(key) for key in keys})
 
 
@@ -313,8 +326,10 @@ def _flatten(row: Row, before: str = "") -> dict[str, Any]:
     return flat
 
 
-HOW = ("config", "seed", "command", "version", "commit", "hardware", "date")
+HOW = ("config", "seed", "command", "reviser", "commit", "hardware", "date")
 """What every result says of itself; stands last."""
+SHARED = ("format", "version", "kind", "columns", "measured_by", "others")
+"""What the tables show already, or every result has."""
 OBJECTS = ("evaluator", "texts", "generations", "config")
 """Fields that may be objects and are no data."""
 HASH = re.compile(r"\b([0-9a-f]{7})[0-9a-f]{33}\b")
@@ -322,7 +337,7 @@ HASH = re.compile(r"\b([0-9a-f]{7})[0-9a-f]{33}\b")
 
 def about(document: Document) -> dict[str, str]:
     """How a result came about: its texts, numbers and settings beside the rows."""
-    keys = [key for key in document if key not in HOW and key != "kind"]
+    keys = [key for key in document if key not in HOW and key not in SHARED]
     found = {key: document[key] for key in (*keys, *HOW) if document.get(key) is not None}
     told = {key: _setting(value) for key, value in found.items() if key in OBJECTS or not _is_data(value)}
     if "commit" in told:

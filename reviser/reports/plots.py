@@ -1,4 +1,4 @@
-"""Plots as SVG for a page: bars with whiskers, and points with whiskers both ways. Colours are the page's.
+"""Plots as shapes of an SVG picture: bars with whiskers, and points with whiskers both ways. Colours are the page's.
 
 ours                 27.1 ± 0.4      a label and a number, and the bar below them,
 ███████████├─┤                       so that long names fit on a phone
@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from reviser.reports.markup import Markup, element
 from reviser.reports.tables import LARGEST, Bar, Bars, Point, Scatter
 
 WIDTH = 420.0
@@ -24,18 +23,39 @@ LABEL = 14.0
 PAD = 0.12
 
 
-def draw(plot: Bars | Scatter) -> Markup:
-    """The plot with its title, as a figure; what is no number is left out."""
-    svg = _draw_bars(plot) if isinstance(plot, Bars) else _draw_scatter(plot)
-    return element("figure", element("figcaption", plot.title), svg)
+@dataclass(frozen=True)
+class SvgShape:
+    """An SVG element: its tag, its attributes, the text in it, and what a pointer over it shows."""
+
+    tag: str
+    attributes: dict[str, float | str]
+    text: str = ""
+    title: str = ""
 
 
-def _svg(title: str, height: float, shapes: Iterable[Markup]) -> Markup:
-    return element("svg", *shapes, viewBox=f"0 0 {WIDTH:.0f} {height:.0f}", role="img", aria_label=title)
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A picture for the page to draw."""
+
+    title: str
+    height: float
+    shapes: tuple[SvgShape, ...]
+    width: float = WIDTH
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
-    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=kind)
+def draw(plot: Bars | Scatter) -> Figure:
+    """The plot as a figure; what is no number is left out."""
+    return _draw_bars(plot) if isinstance(plot, Bars) else _draw_scatter(plot)
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> SvgShape:
+    return SvgShape("line", {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "class": kind})
+
+
+def _text(text: str, x: float, y: float, **more: str) -> SvgShape:
+    return SvgShape(
+        "text", {"x": x, "y": y} | {key.rstrip("_").replace("_", "-"): value for key, value in more.items()}, text
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +82,7 @@ def _ends(bars: Iterable[Bar]) -> list[float]:
     return [value for each in bars for value in (each.value, each.low, each.high) if _is_drawn(value)]
 
 
-def _draw_bars(plot: Bars) -> Markup:
+def _draw_bars(plot: Bars) -> Figure:
     ends = _ends(plot.bars)
     low, high = min([0.0, *ends]), plot.most or max([0.0, *ends])
     axis = Axis(low, high if high > low else low + 1.0, 0.0, WIDTH - 2)
@@ -71,19 +91,19 @@ def _draw_bars(plot: Bars) -> Markup:
     if plot.mark is not None:
         x, tops = axis.place(plot.mark), (ROW * number + BAR for number in range(len(plot.bars)))
         shapes += [_line(x, top - 2, x, top + THICK + 2, "mark") for top in tops]
-    return _svg(plot.title, height, shapes)
+    return Figure(plot.title, height, tuple(shapes))
 
 
-def _draw_bar(bar: Bar, axis: Axis, top: float) -> list[Markup]:
+def _draw_bar(bar: Bar, axis: Axis, top: float) -> list[SvgShape]:
     y = top + BAR
     shapes = [
-        element("text", bar.label, x=0.0, y=top + 13.0),
-        element("text", bar.text, x=WIDTH, y=top + 13.0, class_="value", text_anchor="end"),
+        _text(bar.label, 0.0, top + 13.0),
+        _text(bar.text, WIDTH, top + 13.0, class_="value", text_anchor="end"),
     ]
     if _is_drawn(bar.value):
         begin, end = sorted((axis.place(0.0), axis.place(bar.value)))
-        title = element("title", f"{bar.label}: {bar.text}")
-        shapes.append(element("rect", title, x=begin, y=y, width=end - begin, height=THICK, class_="bar"))
+        place: dict[str, float | str] = {"x": begin, "y": y, "width": end - begin, "height": THICK, "class": "bar"}
+        shapes.append(SvgShape("rect", place, title=f"{bar.label}: {bar.text}"))
         shapes += _whisker_across(bar, axis, y + THICK / 2)
     return shapes
 
@@ -92,7 +112,7 @@ def _range(bar: Bar) -> tuple[float, float] | None:
     return (bar.low, bar.high) if _is_drawn(bar.low) and _is_drawn(bar.high) else None
 
 
-def _whisker_across(bar: Bar, axis: Axis, y: float) -> list[Markup]:
+def _whisker_across(bar: Bar, axis: Axis, y: float) -> list[SvgShape]:
     if (found := _range(bar)) is None:
         return []
     low, high = map(axis.place, found)
@@ -100,7 +120,7 @@ def _whisker_across(bar: Bar, axis: Axis, y: float) -> list[Markup]:
     return [_line(low, y, high, y, "whisker"), *ends]
 
 
-def _whisker_along(bar: Bar, axis: Axis, x: float) -> list[Markup]:
+def _whisker_along(bar: Bar, axis: Axis, x: float) -> list[SvgShape]:
     if (found := _range(bar)) is None:
         return []
     low, high = map(axis.place, found)
@@ -108,7 +128,7 @@ def _whisker_along(bar: Bar, axis: Axis, x: float) -> list[Markup]:
     return [_line(x, low, x, high, "whisker"), *ends]
 
 
-def _draw_scatter(plot: Scatter) -> Markup:
+def _draw_scatter(plot: Scatter) -> Figure:
     points = [each for each in plot.points if _is_drawn(each.x.value) and _is_drawn(each.y.value)]
     across = _padded(_ends(each.x for each in points), LEFT, WIDTH - 8)
     along = _padded(_ends(each.y for each in points), HEIGHT - BOTTOM, TOP)
@@ -116,20 +136,20 @@ def _draw_scatter(plot: Scatter) -> Markup:
     shapes += _labels(points, across, along)
     for point in points:
         x, y = across.place(point.x.value), along.place(point.y.value)
-        title = element("title", f"{point.label}: {plot.x_title} {point.x.text}, {plot.y_title} {point.y.text}")
+        title = f"{point.label}: {plot.x_title} {point.x.text}, {plot.y_title} {point.y.text}"
         shapes += [*_whisker_across(point.x, across, y), *_whisker_along(point.y, along, x)]
-        shapes.append(element("circle", title, cx=x, cy=y, r=4.5, class_="bar"))
-    return _svg(plot.title, HEIGHT, shapes)
+        shapes.append(SvgShape("circle", {"cx": x, "cy": y, "r": 4.5, "class": "bar"}, title=title))
+    return Figure(plot.title, HEIGHT, tuple(shapes))
 
 
-def _labels(points: Sequence[Point], across: Axis, along: Axis) -> list[Markup]:
+def _labels(points: Sequence[Point], across: Axis, along: Axis) -> list[SvgShape]:
     """The points' names, towards the middle."""
     shapes = []
     for point, y in zip(points, _spread_out([along.place(each.y.value) for each in points]), strict=True):
         x = across.place(point.x.value)
         anchor, shift = ("end", -9.0) if x > (LEFT + WIDTH) / 2 else ("start", 9.0)
         shapes.append(_line(x, along.place(point.y.value), x + shift, y - 5, "grid"))
-        shapes.append(element("text", point.label, x=x + shift, y=y - 5, text_anchor=anchor))
+        shapes.append(_text(point.label, x + shift, y - 5, text_anchor=anchor))
     return shapes
 
 
@@ -140,18 +160,18 @@ def _padded(values: Sequence[float], begin: float, end: float) -> Axis:
     return Axis(low - room, high + room, begin, end)
 
 
-def _frame(plot: Scatter, across: Axis, along: Axis) -> list[Markup]:
+def _frame(plot: Scatter, across: Axis, along: Axis) -> list[SvgShape]:
     floor = HEIGHT - BOTTOM
     shapes = [_line(LEFT, floor, WIDTH, floor, "axis"), _line(LEFT, TOP, LEFT, floor, "axis")]
     for value in _ticks(across):
         x = across.place(value)
-        shapes.append(element("text", f"{value:,.10g}", x=x, y=floor + 16, text_anchor="middle", class_="value"))
+        shapes.append(_text(f"{value:,.10g}", x, floor + 16, text_anchor="middle", class_="value"))
     for value in _ticks(along):
         y = along.place(value)
         shapes.append(_line(LEFT, y, WIDTH, y, "grid"))
-        shapes.append(element("text", f"{value:,.10g}", x=LEFT - 6, y=y + 4, text_anchor="end", class_="value"))
-    shapes.append(element("text", plot.x_title, x=WIDTH, y=HEIGHT - 6, text_anchor="end"))
-    shapes.append(element("text", plot.y_title, x=0.0, y=TOP - 3))
+        shapes.append(_text(f"{value:,.10g}", LEFT - 6, y + 4, text_anchor="end", class_="value"))
+    shapes.append(_text(plot.x_title, WIDTH, HEIGHT - 6, text_anchor="end"))
+    shapes.append(_text(plot.y_title, 0.0, TOP - 3))
     return shapes
 
 

@@ -1,33 +1,37 @@
 """Results to a report: JSON documents in, sections of tables out, and one line for each file that is none.
 
-    results/*.json -> Section(tables, how they came about) -> Markdown, one HTML page, tables of README.md
+    results/*.json -> Section(tables, how they came about) -> Markdown, HTML, the terminal, tables of README.md
 
-A document says what it is by its field `kind`; see RENDERERS, and kinds.py for what each makes of its rows.
+A document says what it is by its field `kind`. RENDERERS has a function for each kind that makes tables of its rows;
+this is the one place that knows headings, rounding and wording.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from reviser.errors import DataError
-from reviser.reports import kinds, speeds
-from reviser.reports.kinds import Document
+from reviser import files
+from reviser.errors import ConfigError, DataError
+from reviser.reports import kinds, paper_tables, speeds
+from reviser.reports.results import Document, read_result
 from reviser.reports.tables import Section, Table
 
 RENDERERS: dict[str, Callable[[Document], list[Table]]] = {
+    "reproduction": paper_tables.reproduction,
     "likelihood": kinds.likelihood,
     "frontier": kinds.frontier,
     "evalppl": kinds.evalppl,
+    "metrics": kinds.metrics,
     "mauve": kinds.mauve,
     "arena": kinds.arena,
     "generations": kinds.generations,
     "gaps": kinds.gaps,
     "trajectories": kinds.trajectories,
     "flops": kinds.flops,
+    "training": paper_tables.training,
     "orders": speeds.orders,
     "train_speed": speeds.train_speed,
     "decode": speeds.decode,
@@ -54,8 +58,7 @@ def read_report(paths: Iterable[str | os.PathLike[str]]) -> Report:
     complaints: list[str] = []
     for path in _find(paths, complaints):
         try:
-            document = read_result(path)
-            section, table = render(path, document)
+            section, table = render(path, read_result(path))
             if section.name in short:
                 raise DataError(f"{path}: there is another result called {section.name}; rename one of them")
         except DataError as error:
@@ -64,8 +67,8 @@ def read_report(paths: Iterable[str | os.PathLike[str]]) -> Report:
             sections.append(section)
             short[section.name] = table
             short |= {f"{section.name}:{i}": each for i, each in enumerate(section.tables, 1)}
-    kinds = list(RENDERERS)
-    sections.sort(key=lambda each: (kinds.index(each.kind) if each.kind in kinds else len(kinds), each.source))
+    known = list(RENDERERS)
+    sections.sort(key=lambda each: (known.index(each.kind) if each.kind in known else len(known), each.source))
     return Report(tuple(sections), short, tuple(complaints))
 
 
@@ -83,29 +86,16 @@ def _find(paths: Iterable[str | os.PathLike[str]], complaints: list[str]) -> lis
     return list(found.values())
 
 
-def read_result(path: Path) -> Document:
-    """A result's document, with its kind."""
-    try:
-        document = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: no JSON ({error})") from None
-    if not isinstance(document, Mapping) or not isinstance(document.get("kind"), str):
-        raise DataError(
-            f"{path}: no result: it has no field `kind`; "
-            "results are what `reviser eval` and `reviser bench` write with --out"
-        )
-    return document
+def tables_of(document: Document) -> list[Table]:
+    """A document's tables; KeyError, TypeError and the like where it is not what its kind says."""
+    return RENDERERS.get(document["kind"], kinds.generic)(document)
 
 
 def render(path: Path, document: Document) -> tuple[Section, Table]:
     """A document's section, and its table for a README."""
-    kind, rows = document["kind"], document.get("rows", [])
-    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
-        raise DataError(f"{path}: no result of kind {kind}: its rows are no list of objects; measure it again")
+    kind = document["kind"]
     try:
-        tables = RENDERERS.get(kind, kinds.generic)(document)
+        tables = tables_of(document)
         if not all(table.columns for table in tables or [Table("", (), ())]):
             raise DataError(f"{path}: a result of kind {kind} without rows; measure it again")
         section = Section(path.stem, str(path), kind, tuple(tables), kinds.about(document))
@@ -113,4 +103,28 @@ def render(path: Path, document: Document) -> tuple[Section, Table]:
     except KeyError as error:
         raise DataError(f"{path}: a result of kind {kind} needs the field {error}; measure it again") from None
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
-        raise DataError(f"{path}: no result of kind {kind} ({error}); measure it again") from None
+        raise DataError(f"{path}: not a result of kind {kind} ({error}); measure it again") from None
+
+
+def write_report(
+    paths: Iterable[str | os.PathLike[str]],
+    html: str | os.PathLike[str] | None = None,
+    markdown: str | os.PathLike[str] | None = None,
+) -> Report:
+    """Read results and write them as a page, as Markdown, or both."""
+    from reviser.reports.html import write_html
+    from reviser.reports.markdown import write_markdown
+
+    report = read_report(paths)
+    for path, write in ((html, write_html), (markdown, write_markdown)):
+        if path is not None and report.sections:
+            write_file(path, write(report.sections))
+    return report
+
+
+def write_file(path: str | os.PathLike[str], text: str) -> None:
+    """Write a file of a report, whole or not at all."""
+    try:
+        files.write_text(path, text, errors="backslashreplace")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); give another file") from None

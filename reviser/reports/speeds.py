@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reviser.reports.kinds import Document
+from reviser.reports.results import Document
 from reviser.reports.tables import NOTHING, Bars, Cell, Row, Table, bar, get, percent, show, tabulate
 
 
@@ -130,9 +130,8 @@ DECODE: dict[str, Cell] = {
 
 
 def decode(document: Document) -> list[Table]:
-    parts = {"rows": "Speed of decoding", "batches": "Speed of decoding", "batches_512": "The same with 512 actions"}
-    found = [tabulate(title, document[key], DECODE) for key, title in parts.items() if key in document]
-    return found or [tabulate("Speed of decoding", document["rows"], DECODE)]
+    parts = {"rows": "Speed of decoding", "rows_512": "The same with 512 actions"}
+    return [tabulate(title, document[key], DECODE) for key, title in parts.items() if key in document]
 
 
 def trajectory_speed(document: Document) -> list[Table]:

@@ -11,6 +11,7 @@ A value with a standard error ends where its error does: at the error's first di
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ Row = Mapping[str, Any]
 Cell = Callable[[Any], str]
 """From a row of a result to the text of one column."""
 NOTHING = "-"
+NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?%?( (±|sd|to|million|\().*)?")
 LARGEST = 1e15
 """From here on numbers are written with an exponent."""
 
@@ -145,6 +147,11 @@ def percent(share: float | None, error: float | None = None) -> str:
     if share is None:
         return NOTHING
     return f"{100 * share:.1f}%" if error is None else f"{show(100 * share, 100 * error)}%"
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell reads as a number, with its error or unit."""
+    return cell == NOTHING or NUMBER.fullmatch(cell) is not None
 
 
 def is_measure(value: Any) -> bool:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from reviser.errors import ConfigError, DataError
-from reviser.evaluation.records import Generation
+from reviser.evaluation.generations import Generation
 
 POINTS = {"first": 1.0, "tie": 0.5, "second": 0.0}
 """What the system shown first gets for each verdict that decides."""

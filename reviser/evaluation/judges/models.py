@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from reviser.errors import CheckpointError, ConfigError, DataError
+from reviser.evaluation.generations import Generation
 from reviser.evaluation.judges.arena import FAILED, UNANSWERED, Judgment, Pair
 from reviser.evaluation.judges.endpoint import Endpoint, RefusedError, UnansweredError
-from reviser.evaluation.records import Generation
 
 if TYPE_CHECKING:
     from reviser.evaluation.evaluator import Evaluator

@@ -16,13 +16,29 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from reviser.evaluation.records import Generation, Measure
-from reviser.evaluation.texts import REFERENCE, by_seed, quotient
+from reviser.evaluation.generations import Generation
+from reviser.evaluation.measures import Measure, quotient
+from reviser.evaluation.texts import REFERENCE, by_seed
 
 WORD = re.compile(r"\w+(?:'\w+)*")
 SIZES = (1, 2, 3)
 REPEAT_SIZE = 4
 Words = Sequence[str]
+COLUMNS = {
+    "distinct_1": "distinct-1",
+    "distinct_2": "distinct-2",
+    "distinct_3": "distinct-3",
+    "pooled_distinct_1": "distinct-1 of all texts",
+    "pooled_distinct_2": "distinct-2 of all texts",
+    "pooled_distinct_3": "distinct-3 of all texts",
+    "entropy_bits": "entropy, bits",
+    "longest_repeat": "longest repeat, words",
+    "repeated_4": "repeated 4-grams",
+    "words": "words",
+    "words_over_reference": "over the reference",
+    "stopped": "stopped",
+}
+"""Headings of the numbers."""
 
 
 def words(text: str) -> list[str]:

@@ -14,8 +14,8 @@ from typing import Any
 
 from reviser.canvas import Rules
 from reviser.errors import ConfigError, DataError, MissingPackageError
-from reviser.evaluation.records import Generation, Measure
-from reviser.evaluation.texts import quotient
+from reviser.evaluation.generations import Generation
+from reviser.evaluation.measures import Measure, quotient
 from reviser.orders.policies import Order
 from reviser.orders.record import Draft, Trajectory, from_record
 from reviser.orders.registry import format_order

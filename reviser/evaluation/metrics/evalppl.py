@@ -31,9 +31,10 @@ import torch.nn.functional as F
 
 from reviser.errors import DataError
 from reviser.evaluation.evaluator import Evaluator
+from reviser.evaluation.generations import Generation
+from reviser.evaluation.measures import Measure, Spread, quotient, sum_up
 from reviser.evaluation.metrics.diversity import measure
-from reviser.evaluation.records import Generation, Measure
-from reviser.evaluation.texts import Spread, by_seed, by_system, quotient, sum_up
+from reviser.evaluation.texts import by_seed, by_system
 
 Advance = Callable[[int], None]
 """Told how many more texts are scored."""

@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reviser.errors import DataError
+from reviser.evaluation.generations import Generation
+from reviser.evaluation.measures import difference
 from reviser.evaluation.metrics.editing import measure
-from reviser.evaluation.records import Generation
-from reviser.evaluation.texts import difference
 
 Row = Mapping[str, Any]
 

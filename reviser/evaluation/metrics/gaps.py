@@ -18,9 +18,10 @@ import numpy as np
 
 from reviser.errors import ConfigError, DataError
 from reviser.evaluation.evaluator import Evaluator
+from reviser.evaluation.generations import Generation
+from reviser.evaluation.measures import quotient, sum_up
 from reviser.evaluation.metrics.evalppl import Advance, Score, bit_parts, bits_per_byte, score
-from reviser.evaluation.records import Generation
-from reviser.evaluation.texts import by_system, prompts_of, quotient, sum_up
+from reviser.evaluation.texts import by_system, prompts_of
 
 NOTHING = "(nothing)"
 VIEWS = ("whole", "suffix", "gap")

@@ -37,8 +37,8 @@ from reviser.data.examples import NEAR, Examples, Gap, heldout_examples
 from reviser.diffusion.bound import bound_nats, common_room
 from reviser.diffusion.denoiser import Denoiser
 from reviser.errors import ConfigError, DataError
-from reviser.evaluation.records import Prompt
-from reviser.evaluation.texts import difference, quotient, sum_up
+from reviser.evaluation.generations import Prompt
+from reviser.evaluation.measures import difference, quotient, sum_up
 from reviser.model.checkpoint import CONFIG, find, read_config
 from reviser.model.transformer import Transformer
 from reviser.orders.policies import Diff, LeftToRight, Mixture, Order
@@ -255,12 +255,17 @@ def measure(
     """A system's row of the result; errors are standard errors over texts, None for a single one."""
     found = log_likelihood(model, tokenizer, order, prompts, samples, seed, precision, advance)
     name, operators = _name(model, order)
+    return row_of(found, prompts, name) | {"operators": operators}
+
+
+def row_of(found: Likelihood, prompts: Sequence[Prompt], order: str) -> dict[str, Any]:
+    """What a system's likelihood of prompts' references comes to."""
     num_bytes = sum(len(prompt.reference.encode()) for prompt in prompts)
     bits = _bits(found, prompts)
     measured = quotient(*bits)
     bound = summarise(-np.array(found.log_p), np.array(found.log_q), np.array(found.num_tokens), num_bytes)
     return {
-        "order": name,
+        "order": order,
         "K": found.samples,
         "nats_per_token": bound.nats_per_token,
         "error": bound.error if len(prompts) > 1 else None,
@@ -272,7 +277,6 @@ def measure(
         "log_q_per_token": bound.log_q_per_token,
         "num_tokens": sum(found.num_tokens),
         "num_bytes": num_bytes,
-        "operators": operators,
         "by_prompt": {"bits_per_byte": sum_up(*bits)},
     }
 

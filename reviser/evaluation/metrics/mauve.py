@@ -21,9 +21,10 @@ from typing import Any
 
 from reviser.errors import DataError
 from reviser.evaluation.evaluators import require
+from reviser.evaluation.generations import Generation
+from reviser.evaluation.measures import Spread
 from reviser.evaluation.metrics.features import Features
-from reviser.evaluation.records import Generation
-from reviser.evaluation.texts import REFERENCE, Spread, by_seed, by_system
+from reviser.evaluation.texts import REFERENCE, by_seed, by_system
 
 MIN_TEXTS = 100
 """Fewer on either side are refused: with n / 10 clusters there would be fewer than 10, each of some 20 texts."""

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from reviser.errors import DataError
 from reviser.evaluation.judges.arena import EMPTY, FAILED, POINTS, UNANSWERED, Judgment
-from reviser.evaluation.records import Measure
+from reviser.evaluation.measures import Measure
 
 Z = NormalDist().inv_cdf(0.975)
 """For intervals of 95%."""

@@ -1,38 +1,24 @@
-"""What evaluation reads and writes: prompts, generations as JSON lines, numbers with errors, results.
+"""Prompts, and what systems wrote into them: one JSON object a line, so that scoring needs no new writing.
 
 A prompt is text, so that systems with different tokenizers get the same one:
 
     prefix                      reference                       suffix (infilling only)
     "The old lighthouse"        " stood empty until morning."   ""
 
-A system writes `text`, which stands where the reference stood. Generations are kept, one JSON object a line, so that
-scoring can be done again without generating; a result says how it came about.
-
->>> Measure.of([1.0, 2.0, 3.0])
-Measure(value=2.0, error=0.5773502691896257, n=3)
+A system writes `text`, which stands where the reference stood. Any program can write such a file (docs/evaluation.md
+lists the fields); `read_generations` checks each line.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
-import shlex
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from reviser import __version__, files
 from reviser.errors import ConfigError, DataError
-from reviser.files import hash_file
-
-COMMAND: ContextVar[Sequence[str] | None] = ContextVar("COMMAND", default=None)
-"""The words of the command that runs inside another one; None where it is the process's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,32 +58,11 @@ class Generation:
         return self.system, self.prompt_id, self.seed
 
     @property
-    def whole(self) -> str:
+    def full_text(self) -> str:
         return self.prefix + self.text + self.suffix
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """A number, its standard error (None where there is none) and how many things it was taken over."""
-
-    value: float
-    error: float | None
-    n: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Measure:
-        """The mean of values; the error of a single one is None."""
-        count = len(values)
-        if not count:
-            raise DataError("a mean of nothing was asked for; generate something first")
-        mean = math.fsum(values) / count
-        if count == 1:
-            return cls(mean, None, 1)
-        variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
-        return cls(mean, math.sqrt(variance / count), count)
-
-
-KINDS = {
+FIELD_TYPES = {
     "system": str, "prompt_id": str, "seed": int, "prefix": str, "text": str, "suffix": str, "reference": str,
     "is_stopped": bool, "num_tokens": int, "num_actions": int, "maker": str,
 }  # fmt: skip
@@ -129,9 +94,9 @@ def _check_fields(record: Any) -> None:
     """Say which fields a record lacks, or has with a value of another type."""
     if not isinstance(record, dict):
         raise TypeError("it is no object")
-    if lacking := [name for name in KINDS if name not in record and name != "maker"]:
+    if lacking := [name for name in FIELD_TYPES if name not in record and name != "maker"]:
         raise TypeError(f"it lacks {', '.join(lacking)}")
-    for name, kind in KINDS.items():
+    for name, kind in FIELD_TYPES.items():
         if name in record and not isinstance(record[name], kind):
             raise TypeError(f"its {name} is {record[name]!r}, which is no {kind.__name__}")
 
@@ -167,57 +132,3 @@ class GenerationFile:
             raise ConfigError(f"{self.path}: cannot be written ({error.strerror}); give another file") from None
         self.generations += new
         self.keys |= {each.key for each in new}
-
-
-@contextmanager
-def run_as(words: Sequence[str]) -> Iterator[None]:
-    """Results made inside say that `reviser WORDS` made them."""
-    token = COMMAND.set(words)
-    try:
-        yield
-    finally:
-        COMMAND.reset(token)
-
-
-def format_command(words: Sequence[str]) -> str:
-    """
-    >>> format_command(["eval", "mauve", "my texts.jsonl"])
-    "reviser eval mauve 'my texts.jsonl'"
-    """
-    return shlex.join(["reviser", *words])
-
-
-def make_result(kind: str, rows: Sequence[dict[str, Any]], config: dict[str, Any], **about: Any) -> dict[str, Any]:
-    """The JSON document of a result: its rows, and how they came about."""
-    from reviser.training.runs import commit, hardware
-
-    words = COMMAND.get()
-    return {
-        "kind": kind,
-        "rows": list(rows),
-        "config": config,
-        **about,
-        "command": format_command(sys.argv[1:] if words is None else words),
-        "version": __version__,
-        "commit": commit(),
-        "hardware": hardware(),
-        "date": datetime.now(UTC).date().isoformat(),
-    }
-
-
-def hash_files(paths: Iterable[str | os.PathLike[str]]) -> dict[str, str]:
-    """Files by name, each with its sha256: which generations a result is about."""
-    return {str(path): hash_file(Path(path)) for path in paths}
-
-
-def write_result(result: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write a result in one piece."""
-    write_text(path, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-
-
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file in one piece."""
-    try:
-        files.write_text(path, text, errors="backslashreplace")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); give another file") from None

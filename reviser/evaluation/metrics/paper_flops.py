@@ -46,7 +46,7 @@ Variant = tuple[str, str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CostRow:
     """One method and variant of one table."""
 
     group: str
@@ -58,7 +58,7 @@ class Row:
     """To those of the left-to-right model that the table compares with."""
 
 
-def rows(n: int = LENGTH) -> list[Row]:
+def rows(n: int = LENGTH) -> list[CostRow]:
     """All four tables for texts of n tokens; the paper's are for 128."""
     shared, reviser, refinement, diffusion = autoregressive(SHARED, n), _reviser(n), _refinement(n), _diffusion(n)
     with_range = [each for each in refinement if each[0] != "LevT" or each[1] in ("EE (f=0.5), R=5", "no EE, R=10")]
@@ -72,8 +72,8 @@ def rows(n: int = LENGTH) -> list[Row]:
     ]
 
 
-def _table(group: str, baseline: float, variants: Iterable[Variant]) -> list[Row]:
-    return [Row(group, method, variant, macs / 1e9, macs / baseline) for method, variant, macs in variants]
+def _table(group: str, baseline: float, variants: Iterable[Variant]) -> list[CostRow]:
+    return [CostRow(group, method, variant, macs / 1e9, macs / baseline) for method, variant, macs in variants]
 
 
 def _reviser(n: float) -> list[Variant]:
@@ -107,7 +107,7 @@ def _diffusion(n: int) -> list[Variant]:
     ]
 
 
-def _large(n: int) -> list[Row]:
+def _large(n: int) -> list[CostRow]:
     """Three comparisons, each with a left-to-right model of about the same size."""
     dream = [("Dream-7B", f"T={steps}", masked_diffusion(QWEN_7B, n, steps)) for steps in (10, 20)]
     llada = [
@@ -116,7 +116,7 @@ def _large(n: int) -> list[Row]:
     ]
     sdlm = [("SDLM-32B-D4", "D=4, k=2", sequential_diffusion(QWEN_32B, n, 4, 2))]
     comparisons = (("Qwen2.5-32B", QWEN_32B, sdlm), ("Qwen2.5-7B", QWEN_7B, dream), ("LLaMA3-8B", LLAMA_8B, llada))
-    found: list[Row] = []
+    found: list[CostRow] = []
     for name, shape, others in comparisons:
         baseline = autoregressive(shape, n)
         found += _table("diffusion-large", baseline, [(f"AR ({name})", "baseline", baseline), *others])

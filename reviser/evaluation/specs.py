@@ -1,0 +1,100 @@
+"""Systems as the command line and Python name them.
+
+    shipped                              the model that comes with the package
+    ours=runs/mine                       a model folder, the run that trains it, or a hub id
+    warm=runs/mine,temperature=1.1       with settings of sampling
+    mdlm=runs/mdlm,steps=32              a diffusion model and its number of steps
+    gpt2=hf:openai-community/gpt2        a causal model of `transformers`
+    sedd=published:louaaron/sedd-small   the published MDLM or SEDD
+
+>>> SystemSpec.parse("mdlm=runs/mdlm,steps=32").steps
+32
+>>> SystemSpec.parse("shipped").name
+'shipped'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from reviser.errors import ConfigError
+
+SHIPPED = "shipped"
+TRANSFORMERS, PUBLISHED = "hf:", "published:"
+EXAMPLES = "shipped, ours=runs/mine or gpt2=hf:gpt2"
+
+
+@dataclass(frozen=True, slots=True)
+class SystemSpec:
+    """A system's name, where its model is, and what is changed about how it writes."""
+
+    name: str
+    model: str
+    changes: tuple[str, ...] = ()
+    """Settings as name=value, `steps` of a diffusion model among them."""
+
+    @classmethod
+    def parse(cls, text: str, option: str = "--system") -> SystemSpec:
+        if text == SHIPPED:
+            return cls(SHIPPED, SHIPPED)
+        name, is_given, rest = text.partition("=")
+        model, *changes = rest.split(",")
+        if not (name and is_given and model):
+            raise ConfigError(f"{option} {text} is not NAME=MODEL; write {EXAMPLES}")
+        spec = cls(name, model, tuple(changes))
+        if spec._steps and not (spec._steps.isdecimal() and int(spec._steps) > 0):
+            raise ConfigError(f"{option} {text}: steps={spec._steps} must be a whole number of at least 1")
+        return spec
+
+    @property
+    def text(self) -> str:
+        """As it is written."""
+        if self == SystemSpec(SHIPPED, SHIPPED):
+            return SHIPPED
+        return f"{self.name}={','.join([self.model, *self.changes])}"
+
+    @property
+    def is_transformers(self) -> bool:
+        return self.model.startswith(TRANSFORMERS)
+
+    @property
+    def is_published(self) -> bool:
+        return self.model.startswith(PUBLISHED)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a model of our own kind, of which everything can be measured."""
+        return not (self.is_transformers or self.is_published)
+
+    @property
+    def path(self) -> Path:
+        """Where the model lies, if it lies on this machine."""
+        return Path(self.model.removeprefix(TRANSFORMERS).removeprefix(PUBLISHED))
+
+    @property
+    def _steps(self) -> str:
+        found = [change.removeprefix("steps=") for change in self.changes if change.startswith("steps=")]
+        return found[-1] if found else ""
+
+    @property
+    def steps(self) -> int | None:
+        """Of a diffusion model."""
+        return int(self._steps) if self._steps else None
+
+    @property
+    def sampling(self) -> list[str]:
+        """The settings of sampling, as name=value."""
+        return [change for change in self.changes if not change.startswith("steps=")]
+
+
+def parse_systems(texts: Iterable[str], option: str = "--system") -> list[SystemSpec]:
+    """Several systems, each under a name of its own."""
+    specs: dict[str, SystemSpec] = {}
+    for text in texts:
+        spec = SystemSpec.parse(text, option)
+        if spec.name in specs:
+            raise ConfigError(f"{option} names {spec.name} twice; give one of the two another name")
+        specs[spec.name] = spec
+    return list(specs.values())

@@ -1,0 +1,30 @@
+"""Suites: each measures one thing and is a command of `reviser eval`.
+
+| suite | question | module |
+|---|---|---|
+| `Continuation`, `Infill` | what do systems write? | `writing` |
+| `EvalPpl`, `Mauve`, `Gaps`, `Metrics` | how good is it? | `scoring` |
+| `Arena` | which of two texts does a judge prefer? | `preference` |
+| `Trajectories`, `Frontier` | how did they edit, and what did it cost? | `editing` |
+| `Likelihood` | how probable is real text to a model? | `probability` |
+| `Flops` | what does writing cost? | `costs` |
+"""
+
+from reviser.evaluation.suites.base import SILENT, Listener, Suite, option
+from reviser.evaluation.suites.costs import Flops
+from reviser.evaluation.suites.editing import Frontier, Trajectories
+from reviser.evaluation.suites.preference import Arena
+from reviser.evaluation.suites.probability import Likelihood
+from reviser.evaluation.suites.scoring import EvalPpl, Gaps, Mauve, Metrics
+from reviser.evaluation.suites.writing import Continuation, Infill
+
+__all__ = [
+    "Suite", "Listener", "SILENT", "option", "SUITES",
+    "Continuation", "Infill", "EvalPpl", "Mauve", "Gaps", "Metrics", "Arena", "Trajectories", "Likelihood",
+    "Frontier", "Flops",
+]  # fmt: skip
+
+SUITES: tuple[type[Suite], ...] = (
+    Continuation, Infill, EvalPpl, Mauve, Gaps, Metrics, Arena, Trajectories, Likelihood, Frontier, Flops,
+)  # fmt: skip
+"""In the order in which a person uses them."""
