@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from reviser.evaluation.judges.arena import Pair, make_pairs
 from reviser.evaluation.generations import Generation
+from reviser.evaluation.judges.arena import Pair, make_pairs
 
 
 def write(system: str, prompt: int, text: str, suffix: str = "") -> Generation:

@@ -17,11 +17,11 @@ from reviser.diffusion.denoiser import FAMILIES
 from reviser.diffusion.denoiser_folder import load_denoiser, load_model, load_tokenizer, save_denoiser
 from reviser.errors import ConfigError
 from reviser.evaluation import evaluators
+from reviser.evaluation.generations import Generation, Prompt, read_generations
 from reviser.evaluation.mdlm_evaluator import find_spans
 from reviser.evaluation.metrics.evalppl import score
 from reviser.evaluation.metrics.flops import diffusion_flops
 from reviser.evaluation.metrics.likelihood import log_likelihood
-from reviser.evaluation.generations import Generation, Prompt, read_generations
 from reviser.evaluation.systems import STEPS, Budget, DiffusionSystem, open_system
 from reviser.files import hash_file
 from reviser.model.attention import Layout

@@ -17,8 +17,8 @@ from reviser.diffusion.denoiser import Denoiser, sigma
 from reviser.diffusion.denoiser_folder import family_of, load_model, load_tokenizer
 from reviser.diffusion.published import load_published, names, weights_file
 from reviser.errors import CheckpointError, ConfigError, TokenizerError
-from reviser.evaluation.metrics.likelihood import measure
 from reviser.evaluation.generations import Prompt, read_generations
+from reviser.evaluation.metrics.likelihood import measure
 from reviser.evaluation.systems import Budget, DiffusionSystem, open_system
 from reviser.files import hash_file
 from reviser.model.attention import Layout

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,30 +13,33 @@ from make_cli_reference import _leaves
 
 from reviser.canvas import Rules
 from reviser.cli import build_parser, main
-from reviser.cli.eval_all import MIN_TEXTS, Step, age, is_done, plan
+from reviser.cli.fields import from_args
 from reviser.errors import ConfigError
 from reviser.evaluation.metrics import mauve
 from reviser.evaluation.metrics.editing import insertion_times, null_trajectories
-from reviser.reports.results import format_command, make_result, run_as, write_result
+from reviser.evaluation.plan import MIN_TEXTS, EvalAll, Step, age, plan_everything
+from reviser.evaluation.suites import EvalPpl, Likelihood, Listener, Trajectories
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import parse_order
 from reviser.orders.rng import Random
+from reviser.reports.results import format_command, make_result, write_result
 from reviser.tokenizer import load
 
 
-def asked(*words: str) -> argparse.Namespace:
-    return build_parser().parse_args(["eval", "all", "c4.jsonl", "--folder", "out", *words])
+def asked(*words: str) -> EvalAll:
+    return from_args(EvalAll, build_parser().parse_args(["eval", "all", "c4.jsonl", "--folder", "out", *words]))
 
 
-def suites(args: argparse.Namespace) -> list[str]:
-    return [step.words[1] for step in plan(args, Path("out"))]
+def suites(chosen: EvalAll) -> list[str]:
+    return [step.name for step in plan_everything(chosen)]
 
 
-def test_every_planned_command_is_one_that_the_command_line_takes() -> None:
-    args = asked("--system", "ours=a", "--system", "ar=b", "--system", "x=hf:c", "--order", "ours=random-walk")
-    for step in plan(args, Path("out")):
-        assert build_parser().parse_args(list(step.words)).run
-    assert suites(args) == [
+def test_every_planned_command_gives_the_planned_suite_again() -> None:
+    chosen = asked("--system", "ours=a", "--system", "ar=b", "--system", "x=hf:c", "--order", "ours=random-walk")
+    for step in plan_everything(chosen):
+        args = build_parser().parse_args(list(step.job.words))
+        assert from_args(args.kind_of_suite, args) == step.job
+    assert suites(chosen) == [
         "continuation", "evalppl", "mauve", "arena", "likelihood", "likelihood", "trajectories", "infill", "gaps",
         "flops",
     ]  # fmt: skip
@@ -50,46 +53,66 @@ def test_one_system_has_no_arena_and_few_texts_no_mauve() -> None:
     assert suites(asked("--system", "x=hf:c", "--quick")) == ["continuation", "evalppl", "infill", "gaps", "flops"]
 
 
-@pytest.mark.parametrize("words", [("--n", "0"), ("--order", "ours")])
-def test_what_cannot_be_planned_is_said(words: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigError):
-        plan(asked("--system", "ours=a", *words), Path("out"))
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--n", "0"), "--n 0 must be at least 1"),
+        (
+            ("--order", "runs", "--order", "random-walk"),
+            "--order random-walk: runs is already the order of all systems",
+        ),
+        (("--system", "ours=b"), "--system names ours twice"),
+        (
+            ("--system", "shipped2"),
+            "--system shipped2 is not NAME=MODEL; write shipped, ours=runs/mine or gpt2=hf:gpt2",
+        ),
+    ],
+)
+def test_what_cannot_be_planned_is_said(words: tuple[str, ...], text: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(text)}"):
+        asked("--system", "ours=a", *words)
 
 
 def test_systems_whose_orders_are_known_are_measured_together() -> None:
-    args = asked("--system", "a=x", "--system", "b=y", "--order", "a=random-walk", "--order", "b=runs")
-    [words] = [step.words for step in plan(args, Path("out")) if step.words[1] == "likelihood"]
-    assert words[2:10] == ("--system", "a=x", "--order", "random-walk", "--system", "b=y", "--order", "runs")
-    [words] = [step.words for step in plan(args, Path("out")) if step.words[1] == "trajectories"]
-    assert words[3:7] == ("--order", "a=random-walk", "--order", "b=runs")
+    chosen = asked("--system", "a=x", "--system", "b=y", "--order", "a=random-walk", "--order", "b=runs")
+    [likelihood] = [step.job for step in plan_everything(chosen) if isinstance(step.job, Likelihood)]
+    assert (likelihood.system, likelihood.order) == (("a=x", "b=y"), ("a=random-walk", "b=runs"))
+    [edits] = [step.job for step in plan_everything(chosen) if isinstance(step.job, Trajectories)]
+    assert edits.order == ("a=random-walk", "b=runs")
 
 
 def test_mauves_least_number_is_the_suites() -> None:
     assert MIN_TEXTS == mauve.MIN_TEXTS
 
 
-def test_a_step_is_done_by_its_own_command_on_what_is_there_now(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    texts, out = tmp_path / "g.jsonl", tmp_path / "evalppl.json"
-    step = Step(("eval", "evalppl", str(texts), "--out", str(out)), (texts, tmp_path / "absent"), out)
-    assert not is_done(step)
+class Notes(Listener):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_a_step_is_done_by_its_own_command_on_what_is_there_now(tmp_path: Path) -> None:
+    texts, out, notes = tmp_path / "g.jsonl", tmp_path / "evalppl.json", Notes()
+    suite = EvalPpl(generations=(str(texts),))
+    step = Step("evalppl", suite, (texts, tmp_path / "absent"), out)
+    assert not step.is_done(notes)
     texts.write_text("")
-    with run_as(step.words):
-        write_result(make_result("evalppl", [], {}), out)
+    write_result(make_result("evalppl", [], {}, suite.words), out)
     os.utime(texts, (1e9, 1e9))
-    assert is_done(step)
-    assert capsys.readouterr().err == ""
+    assert step.is_done(notes)
+    assert notes.lines == []
     os.utime(texts, (4e9, 4e9))
-    assert not is_done(step)
-    assert "evalppl.json, older than its input" in capsys.readouterr().err
+    assert not step.is_done(notes)
+    assert notes.lines.pop() == f"made again: {out}, older than its input"
     os.utime(texts, (1e9, 1e9))
-    assert not is_done(replace(step, words=(*step.words, "--n", "3")))
-    assert f"left by {format_command(step.words)}" in capsys.readouterr().err
+    assert not replace(step, job=replace(suite, n=3)).is_done(notes)
+    assert notes.lines.pop() == f"made again: {out}, left by {format_command(suite.words)}"
     out.write_text("[]")
-    assert not is_done(step)
+    assert not step.is_done(notes)
     out.unlink()
-    assert not is_done(step)
+    assert not step.is_done(notes)
 
 
 def test_a_folder_is_as_new_as_its_newest_file(tmp_path: Path) -> None:

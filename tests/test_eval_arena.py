@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reviser.errors import ConfigError, DataError
+from reviser.evaluation.generations import Generation
 from reviser.evaluation.judges.arena import (
     Judgment,
     JudgmentFile,
@@ -30,7 +31,6 @@ from reviser.evaluation.judges.arena import (
     refuse_empty,
 )
 from reviser.evaluation.metrics.win_rates import agreement, fit, pairings, position_bias, score, strengths, wilson
-from reviser.evaluation.generations import Generation
 
 
 def write(system: str, prompt: int, text: str = "some words", seed: int = 0, prefix: str = "Once") -> Generation:

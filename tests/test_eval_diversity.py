@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reviser.errors import ConfigError, DataError
+from reviser.evaluation.generations import Generation
+from reviser.evaluation.measures import Measure, Spread, difference, quotient
 from reviser.evaluation.metrics.diversity import (
     distinct,
     entropy_bits,
@@ -22,9 +24,6 @@ from reviser.evaluation.metrics.diversity import (
     repeated,
     words,
 )
-from reviser.evaluation.generations import Generation
-from reviser.evaluation.measures import Measure
-from reviser.evaluation.measures import Spread, difference, quotient
 from reviser.evaluation.texts import REFERENCE, by_system, lay_out, read_texts, references_of
 
 ONE = Generation("ours", "p1", 0, "Once", " the cat and the cat", "", " one two three four", True, 5, 5)

@@ -15,8 +15,8 @@ from reviser.cli import main
 from reviser.errors import DataError
 from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.evaluators import load
-from reviser.evaluation.metrics.evalppl import Item, Score, bits_per_byte, perplexity, prepare, score, summarise
 from reviser.evaluation.generations import Generation
+from reviser.evaluation.metrics.evalppl import Item, Score, bits_per_byte, perplexity, prepare, score, summarise
 from reviser.evaluation.texts import lay_out
 
 transformers = pytest.importorskip("transformers")

@@ -19,6 +19,7 @@ from reviser.config import CanvasConfig, ModelConfig
 from reviser.decoding.engine import Engine, Request
 from reviser.decoding.sampling import GREEDY
 from reviser.errors import ConfigError
+from reviser.evaluation.metrics import paper_flops as paper
 from reviser.evaluation.metrics.flops import Shape, diffusion_flops, flops, left_to_right_flops
 from reviser.model.attention import masked
 from reviser.model.cache import Cache
@@ -26,7 +27,7 @@ from reviser.model.checkpoint import save_pretrained
 from reviser.model.layers import rotation, turned
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft
-from reviser.evaluation.metrics import paper_flops as paper
+from reviser.reports.tables import show as show_number
 from reviser.tokenizer import load
 
 PAPER = Path(__file__).parents[2] / "shared" / "paper" / "reviser.tex"
@@ -343,11 +344,10 @@ def run(capsys, *words):
 def test_the_command_prints_every_table(capsys):
     code, out, _ = run(capsys)
     assert code == 0
-    assert [line for line in out.splitlines() if line and not line.startswith(" ")] == list(PRINTED)
+    assert [line for line in out.splitlines() if line.startswith("Cost: ")] == [f"Cost: {name}" for name in PRINTED]
     for row in ROWS.values():
-        assert re.search(
-            rf"{re.escape(row.method)} +{re.escape(row.variant)} +{row.gmacs:,.4f} +{row.ratio:,.4f}", out
-        )
+        numbers = rf"{re.escape(show_number(row.gmacs))} +{re.escape(show_number(row.ratio))}"
+        assert re.search(rf"{re.escape(row.method)} +{re.escape(row.variant)} +{numbers}", out)
 
 
 def test_the_document_has_a_row_for_every_number(capsys, tmp_path):
@@ -382,8 +382,10 @@ def test_a_model_folder_has_its_own_shape(capsys, tmp_path):
     code, out, _ = run(capsys, "--model", tmp_path / "model", "--tokens", 16, "--prompt", 8)
     assert code == 0
     cost = flops(CONFIG, 16, actions=20, prompt=8)
-    assert out.splitlines()[0] == f"{tmp_path / 'model'}: 16 tokens after a prompt of 8"
-    assert re.search(rf"Reviser +20 actions, canvas window +{cost.macs / 1e9:.4f} .*{cost.head / 1e9:.4f}", out)
+    assert out.splitlines()[0] == f"Cost: {tmp_path / 'model'}: 16 tokens after a prompt of 8"
+    assert re.search(
+        rf"Reviser +20 actions, canvas window +{show_number(cost.macs / 1e9)} .*{show_number(cost.head / 1e9)}", out
+    )
     assert re.search(r"diffusion +16 steps", out)
 
 

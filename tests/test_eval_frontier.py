@@ -10,9 +10,10 @@ from reviser.actions import Alphabet
 from reviser.canvas import Rules
 from reviser.cli import main
 from reviser.errors import DataError
-from reviser.evaluation.metrics.frontier import frontier, ratio
 from reviser.evaluation.generations import Generation
+from reviser.evaluation.metrics.frontier import frontier, ratio
 from reviser.orders.record import Draft, Trajectory, to_record
+from reviser.reports.results import make_result, write_result
 from reviser.reports.sections import RENDERERS
 
 ALPHABET = Alphabet(20, 0)
@@ -98,7 +99,7 @@ def test_a_ratio_needs_both_errors_to_have_one() -> None:
 def test_the_command_reads_results_and_writes_one(tmp_path, capsys) -> None:
     texts, scores, out = tmp_path / "texts.jsonl", tmp_path / "evalppl.json", tmp_path / "frontier.json"
     texts.write_text("".join(json.dumps(asdict(each)) + "\n" for each in TEXTS))
-    scores.write_text(json.dumps({"kind": "evalppl", "rows": PERPLEXITIES}))
+    write_result(make_result("evalppl", PERPLEXITIES, {}), scores)
     words = ["eval", "frontier", str(texts), "--against", "ar", "--evalppl", str(scores)]
     assert main([*words, "--out", str(out)]) == 0
     shown = capsys.readouterr().out

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from reviser.cli import main
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.errors import ConfigError, DataError, ReviserError
-from reviser.evaluation.prompts import Lengths, continuation_prompts, infill_prompts
 from reviser.evaluation.generations import Generation, GenerationFile, Prompt, read_generations
 from reviser.evaluation.measures import Measure
-from reviser.reports.results import write_result
+from reviser.evaluation.prompts import Lengths, continuation_prompts, infill_prompts
 from reviser.evaluation.systems import Budget, CausalSystem, open_system
 from reviser.model.checkpoint import read_config, save_pretrained
 from reviser.model.transformer import Transformer
+from reviser.reports.results import write_result
 from reviser.tokenizer import load
 
 BYTES = load("bytes")
@@ -93,7 +93,7 @@ def test_gaps_begin_and_end_at_words_and_the_parts_are_the_text(seed: int) -> No
         (lambda: Lengths(prefix=200), "the prefix must be shorter than both"),
         (lambda: infill_prompts([("a", PROSE)], BYTES, 4, (5, 2)), "they must be at least 1"),
         (lambda: infill_prompts([("a", "short")], BYTES), "give longer texts"),
-        (lambda: open_system("ours"), "--system ours is no NAME=MODEL"),
+        (lambda: open_system("ours"), "--system ours is not NAME=MODEL"),
         (lambda: Measure.of([]), "a mean of nothing"),
     ],
 )
@@ -119,7 +119,7 @@ def test_a_generation_depends_on_its_prompt_and_seed_alone(model: Path) -> None:
 def test_a_gap_keeps_what_stands_around_it_and_its_budget_does_not_tell_its_length(model: Path) -> None:
     prompt = Prompt("p:1", "Before", " gap", " behind it.")
     [one] = open_system(f"ours={model}", budget=Budget(30)).generate([prompt], 1)
-    assert one.whole == f"Before{one.text} behind it."
+    assert one.full_text == f"Before{one.text} behind it."
     assert one.num_tokens <= 30
     assert 0 <= one.num_actions <= 53
     budget = Budget(30)
@@ -197,7 +197,7 @@ def test_the_result_is_written_where_the_user_says(
     [
         (["--temperature", "0.5"], "its texts of system ours were written with other weights or settings"),
         (["--top-k", "3"], "its texts of system ours were written with other weights or settings"),
-        (["--prefix", "20", "--total", "45"], "its prompt texts.jsonl:1 was cut otherwise; give another file"),
+        (["--prefix", "20", "--total", "45"], "its prompt texts.jsonl:1 was cut differently; give another file"),
     ],
 )
 def test_a_file_of_other_settings_is_not_gone_on_with(
@@ -239,7 +239,7 @@ def test_a_retrained_model_does_not_go_on_with_the_texts_of_the_old_one(
     shutil.rmtree(folder)
     save_pretrained(Transformer(read_config(model).model), folder, BYTES)
     assert main(words) == 2
-    assert "give another file, or call the system something else" in capsys.readouterr().err
+    assert "give another file, or give the system another name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["", "file.txt/inside.json"])
@@ -265,7 +265,7 @@ def test_orders_of_systems_stand_beside_them(
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [(row["system"], row["order"]) for row in rows] == [("a", "random-walk"), ("b", "runs:jump=0.3")]
     assert main([*words, "--order", "c=runs"]) == 2
-    assert "there is one for all already, random-walk; name a system: a, b" in capsys.readouterr().err
+    assert "random-walk is already the order of all systems; name one of them: a, b" in capsys.readouterr().err
     assert main(["eval", "trajectories", str(out), "--plot", str(tmp_path / "paths.odd")]) == 2
     assert "give a file such as paths.png" in capsys.readouterr().err
 

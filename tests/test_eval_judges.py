@@ -14,6 +14,7 @@ from judged import arena_command, make_many, write
 from reviser.errors import CheckpointError, ConfigError, DataError
 from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.evaluators import load
+from reviser.evaluation.generations import Generation
 from reviser.evaluation.judges.arena import Pair, make_pairs
 from reviser.evaluation.judges.models import (
     CHAT_TEMPLATE,
@@ -26,7 +27,6 @@ from reviser.evaluation.judges.models import (
     read_template,
     read_verdict,
 )
-from reviser.evaluation.generations import Generation
 
 
 @given(st.text(), st.text(), st.text())

@@ -30,6 +30,7 @@ from reviser.cli import main
 from reviser.config import CanvasConfig, ModelConfig, override
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError, DataError
+from reviser.evaluation.generations import Prompt
 from reviser.evaluation.metrics import likelihood
 from reviser.evaluation.metrics.likelihood import (
     Gap,
@@ -41,7 +42,6 @@ from reviser.evaluation.metrics.likelihood import (
     score_gaps,
     trained_order,
 )
-from reviser.evaluation.generations import Prompt
 from reviser.model.checkpoint import save_pretrained
 from reviser.model.conditioning import CanvasInput
 from reviser.model.transformer import Transformer
@@ -49,6 +49,7 @@ from reviser.orders.policies import LeftToRight, Order
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import parse_order
 from reviser.orders.rng import Random
+from reviser.reports.tables import show as show_number
 from reviser.tokenizer import load
 from reviser.training.heldout import Heldout
 from reviser.training.provenance import describe
@@ -386,18 +387,18 @@ def test_the_command_measures_systems_on_a_file_or_on_held_out_documents(
     lines = [json.dumps({"text": BYTES.decode(shards[i].tolist())}) for i in range(len(shards))]
     (tmp_path / "texts.jsonl").write_text("\n".join(lines))
     systems = ("--system", f"ours={run}/model", "--system", f"ar={run}/model", "--samples", 2, "--json")
-    orders = ("--order", "runs:jump=0.1", "--order", "left-to-right")
-    assert evaluate(*systems, *orders, "--data", data, "--out", out) == 0
+    orders = ("--order", "runs:jump=0.1", "--order", "ar=left-to-right")
+    assert evaluate(data, *systems, *orders, "--out", out) == 0
     printed, noted = capsys.readouterr()
     result = json.loads(printed)
     assert result == json.loads(out.read_text())
-    assert "ar: left-to-right may only append" in noted
+    assert "ar: left-to-right has one trajectory for each text, so K = 1 is exact" in noted
     assert [(row["system"], row["order"], row["K"], row["is_exact"], row["n"]) for row in result["rows"]] == [
         ("ours", "runs", 2, False, 4),
         ("ar", "left-to-right", 1, True, 4),
     ]
-    assert result["texts"]["sha256"] == shards.header.sha256
-    assert evaluate(*systems, *orders, "--texts", tmp_path / "texts.jsonl") == 0
+    assert result["texts"] == {str(data): shards.header.sha256}
+    assert evaluate(tmp_path / "texts.jsonl", *systems, *orders) == 0
     again = json.loads(capsys.readouterr().out)
     for row, other in zip(again["rows"], result["rows"], strict=True):
         sums, others = row.pop("by_prompt"), other.pop("by_prompt")
@@ -406,16 +407,15 @@ def test_the_command_measures_systems_on_a_file_or_on_held_out_documents(
     more = result["rows"][1]["more_than_first"]
     assert more["value"] == pytest.approx(result["rows"][1]["bits_per_byte"] - result["rows"][0]["bits_per_byte"])
     assert (more["error"] > 0, more["n"]) == (True, 4)
-    assert evaluate(*systems[:-1], *orders, "--data", data) == 0
-    head, first, second = capsys.readouterr().out.splitlines()
-    assert "more than ours" in head
-    assert f"{more['value']:+.4f} ± {more['error']:.4f}" in second
-    assert "±" not in first
-    assert evaluate(*systems[:2], "--texts", tmp_path / "texts.jsonl", "--job", "infill") == 0
-    head, line = capsys.readouterr().out.splitlines()
-    assert head.split() == ["system", "order", "K", "nats/token", "error", "perplexity", "bits/byte", "n"]
+    assert evaluate(data, *systems[:-1], *orders) == 0
+    _, head, first, second = capsys.readouterr().out.splitlines()
+    assert "bits/byte more than the first's" in head
+    assert show_number(more["value"], more["error"]) in second
+    assert first.split()[-2:] == ["bound", "4"]
+    assert evaluate(tmp_path / "texts.jsonl", *systems[:2], "--job", "infill") == 0
+    _, head, line = capsys.readouterr().out.splitlines()
+    assert head.split() == ["system", "order", "K", "nats/token", "perplexity/token", "bits/byte", "is", "texts"]
     assert line.split()[:3] == ["ours", "runs", "1"], "the order it was trained with"
-    assert line.split()[-1] == "bound"
 
 
 def test_the_order_comes_from_the_folder_or_its_run_or_must_be_given(run: Path, tmp_path: Path) -> None:
@@ -434,17 +434,17 @@ def test_the_order_comes_from_the_folder_or_its_run_or_must_be_given(run: Path, 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--system", "ours"], "--system ours is no NAME=MODEL; write ours=runs/mine/model"),
+        (["--system", "ours"], "--system ours is not NAME=MODEL; write shipped, ours=runs/mine or gpt2=hf:gpt2"),
         (["--system", "ours=x"], "--system names ours twice; give one of the two another name"),
         (
             ["--order", "runs", "--order", "runs"],
-            "2 orders for 1 systems; give --order once, or once for each system",
+            "--order runs: runs is already the order of all systems; name one of them: ours",
         ),
         (["--samples", "0"], "--samples 0 must be at least 1"),
         (["--job", "infill", "--prefix", "0"], "--prefix 0 must be at least 1"),
         (["--order", "scramble"], "Scramble with noise or a step budget has no likelihood; measure with an order"),
-        (["--texts", "none.jsonl"], "none.jsonl: no such file; give a .jsonl or text file"),
-        (["--texts", "bad.jsonl"], "bad.jsonl holds no text (bad.jsonl:1: no field 'text')"),
+        (["none.jsonl"], "none.jsonl: no such file or folder; give .jsonl or text files, or a data folder"),
+        (["bad.jsonl"], "bad.jsonl holds no text (bad.jsonl:1: no field 'text')"),
     ],
 )
 def test_the_command_refuses_in_one_line(
@@ -455,7 +455,7 @@ def test_the_command_refuses_in_one_line(
     Path("bad.jsonl").write_text('{"title": "no text"}\n')
     Path("good.jsonl").write_text(json.dumps({"text": "The boat lay still. " * 20}))
     given_system = [] if "--system" in words and words[1] == "ours" else ["--system", f"ours={run}/model"]
-    source = [] if "--texts" in words else ["--texts", "good.jsonl"]
+    source = [] if words[0].endswith(".jsonl") else ["good.jsonl"]
     short = ["--n", "4", "--length", "20", "--device", "cpu"]
-    assert main(["eval", "likelihood", *short, *given_system, *source, *words]) == 2
+    assert main(["eval", "likelihood", *source, *words, *short, *given_system]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {text}")

@@ -14,9 +14,9 @@ from reviser.cli import main
 from reviser.errors import DataError
 from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.evaluators import load
+from reviser.evaluation.generations import Generation
 from reviser.evaluation.metrics.features import embed
 from reviser.evaluation.metrics.mauve import check_counts, compare, summarise
-from reviser.evaluation.generations import Generation
 
 pytest.importorskip("transformers")
 pytest.importorskip("mauve")
@@ -120,7 +120,7 @@ def test_the_command_prints_one_document(
     assert all(0 < row["mauve"]["value"] <= 1 for row in result["rows"])
     assert "WARNING clustering" not in shown.err
     assert main(words) == 0
-    assert "MAUVE over clusterings" in capfd.readouterr().out
+    assert "over clusterings" in capfd.readouterr().out
     assert main([*words, "--n", "20"]) == 2
     assert main([*words, "--clusterings", "0"]) == 2
     assert "--clusterings 0 must be at least 1" in capfd.readouterr().err

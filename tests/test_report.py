@@ -18,25 +18,25 @@ from hypothesis import strategies as st
 from reviser.actions import Alphabet
 from reviser.canvas import Rules
 from reviser.cli import main
+from reviser.evaluation.generations import Generation
 from reviser.evaluation.judges.arena import Judgment
+from reviser.evaluation.measures import Measure
 from reviser.evaluation.metrics import evalppl
 from reviser.evaluation.metrics import win_rates as scores
-from reviser.evaluation.generations import Generation
-from reviser.evaluation.measures import Measure
-from reviser.reports.results import make_result
+from reviser.evaluation.metrics.paper_flops import rows as flops_rows
 from reviser.evaluation.texts import lay_out
 from reviser.orders.record import Draft
 from reviser.orders.registry import parse_order
 from reviser.orders.rng import Random
 from reviser.orders.statistics import summarise
-from reviser.evaluation.metrics.paper_flops import rows as flops_rows
-from reviser.reports.html import write_html
+from reviser.reports.html import UNPRINTABLE, write_html
 from reviser.reports.markdown import END, write_markdown, write_table
-from reviser.reports.markup import UNPRINTABLE
+from reviser.reports.results import make_result
 from reviser.reports.sections import RENDERERS, render
 from reviser.reports.tables import Bars, Scatter, Section, Table, bar, show, show_any, tabulate
 
 ROOT = Path(__file__).parents[1]
+WORDS = ("eval", "something")
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=12)
 
 
@@ -127,16 +127,22 @@ def documents() -> dict[str, dict[str, Any]]:
     fought = arena_document()
     return {
         "likelihood": make_result(
-            "likelihood", [likelihood_row("ours", 0.02), likelihood_row("ar", None)], {"n": 50}
+            "likelihood", [likelihood_row("ours", 0.02), likelihood_row("ar", None)], {"n": 50}, WORDS
         ),
-        "evalppl": make_result("evalppl", evalppl_rows(), {}, evaluator={"name": "small", "sha256": "ab" * 32}),
-        "mauve": make_result("mauve", [alike, alike | {"system": "ar"}], {}),
-        "arena": make_result("arena", fought.pop("rows"), {"judge": "j"}, **fought),
-        "generations": make_result("generations", [wrote], {"seeds": [1, 2]}, generations={"ours.jsonl": "ab" * 32}),
-        "gaps": make_result("gaps", [filled, filled | {"system": "(nothing)", "gap_bits_per_byte": None}], {}),
-        "trajectories": make_result("trajectories", [edited], {"order": "runs"}),
-        "flops": make_result("flops", [asdict(row) for row in flops_rows()], {"tokens": 128}),
-        "infill": make_result("infill", [{"system": "ours", "exact": {"value": 0.5, "error": 0.013, "n": 9}}], {}),
+        "evalppl": make_result(
+            "evalppl", evalppl_rows(), {}, WORDS, evaluator={"name": "small", "sha256": "ab" * 32}
+        ),
+        "mauve": make_result("mauve", [alike, alike | {"system": "ar"}], {}, WORDS),
+        "arena": make_result("arena", fought.pop("rows"), {"judge": "j"}, WORDS, **fought),
+        "generations": make_result(
+            "generations", [wrote], {"seeds": [1, 2]}, WORDS, generations={"ours.jsonl": "ab" * 32}
+        ),
+        "gaps": make_result("gaps", [filled, filled | {"system": "(nothing)", "gap_bits_per_byte": None}], {}, WORDS),
+        "trajectories": make_result("trajectories", [edited], {"order": "runs"}, WORDS),
+        "flops": make_result("flops", [asdict(row) for row in flops_rows()], {"tokens": 128}, WORDS),
+        "infill": make_result(
+            "infill", [{"system": "ours", "exact": {"value": 0.5, "error": 0.013, "n": 9}}], {}, WORDS
+        ),
     }
 
 
@@ -172,7 +178,7 @@ def test_evalppl_has_bars_and_is_drawn_against_distinct_2() -> None:
 
 def test_evalppl_without_diversity_is_one_table() -> None:
     rows = [{"system": name, "perplexity": {"value": 9.0, "error": 0.5}} for name in ("a", "b")]
-    section, _ = render(Path("x.json"), make_result("evalppl", rows, {}))
+    section, _ = render(Path("x.json"), make_result("evalppl", rows, {}, WORDS))
     assert [table.title for table in section.tables] == ["How probable an evaluator finds the texts"]
 
 
@@ -243,7 +249,7 @@ def test_a_kind_without_a_renderer_is_one_table_of_its_rows() -> None:
 
 def test_a_section_says_how_its_result_came_about() -> None:
     told = section_of("evalppl").about
-    assert {"command", "version", "hardware", "date", "evaluator"} <= told.keys()
+    assert {"command", "reviser", "hardware", "date", "evaluator"} <= told.keys()
     assert told["evaluator"] == f"name small, sha256 {'ab' * 32}"
     document = documents()["flops"] | {"commit": "0123456789" * 4 + " with changes"}
     assert render(Path("x.json"), document)[0].about["commit"] == "0123456 with changes"
@@ -359,18 +365,23 @@ def test_report_prints_markdown_or_writes_files(folder: Path, capsys: pytest.Cap
 
 
 RESULTS = "results are what `reviser eval` and `reviser bench` write with --out"
+SHARED = '"format": "reviser result", "version": 2'
 BAD = {
-    "{": "no JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
-    "[1]": f"no result: it has no field `kind`; {RESULTS}",
-    '{"rows": []}': f"no result: it has no field `kind`; {RESULTS}",
-    '{"kind": "odd", "rows": [1]}': "no result of kind odd: its rows are no list of objects; measure it again",
-    '{"kind": "odd", "rows": []}': "a result of kind odd without rows; measure it again",
-    '{"kind": "flops", "rows": []}': "a result of kind flops without rows; measure it again",
-    '{"kind": "decode"}': "a result of kind decode needs the field 'rows'; measure it again",
-    '{"kind": "likelihood", "rows": [{"system": "a", "bits_per_byte": 1}]}':
+    "{": "not valid JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
+    "[1]": f"not a result, for it has no field `kind`; {RESULTS}",
+    '{"rows": []}': f"not a result, for it has no field `kind`; {RESULTS}",
+    '{"kind": "odd", "rows": [], "version": "0.1.0"}':
+        "a result of version '0.1.0', but this program reads version 2; convert it with: "
+        "python tools/convert_results.py FILE",
+    f'{{{SHARED}, "kind": "odd", "rows": [1]}}':
+        "the rows of this odd result are not a list of objects; measure again",
+    f'{{{SHARED}, "kind": "odd", "rows": []}}': "a result of kind odd without rows; measure it again",
+    f'{{{SHARED}, "kind": "flops", "rows": []}}': "a result of kind flops without rows; measure it again",
+    f'{{{SHARED}, "kind": "decode"}}': "the rows of this decode result are not a list of objects; measure again",
+    f'{{{SHARED}, "kind": "likelihood", "rows": [{{"system": "a", "bits_per_byte": 1, "K": 1}}]}}':
         "a result of kind likelihood needs the field 'nats_per_token'; measure it again",
-    '{"kind": "mauve", "rows": [{"system": "a", "mauve": 3}]}':
-        "no result of kind mauve ('int' object is not subscriptable); measure it again",
+    f'{{{SHARED}, "kind": "mauve", "rows": [{{"system": "a", "mauve": 3}}]}}':
+        "not a result of kind mauve ('int' object is not subscriptable); measure it again",
 }  # fmt: skip
 
 

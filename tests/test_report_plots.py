@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import re
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviser.reports.plots import LEFT, WIDTH, draw
+from reviser.reports.plots import LEFT, WIDTH, Figure, draw
 from reviser.reports.tables import Bar, Bars, Point, Scatter, bar
 
 TEXTS = st.text(max_size=12)
 
 
-def attributes(svg: str, name: str) -> list[dict[str, str]]:
-    return [dict(re.findall(r'([\w-]+)="([^"]*)"', tag)) for tag in re.findall(rf"<{name}\b[^>]*>", svg)]
+def attributes(figure: Figure, name: str) -> list[dict[str, Any]]:
+    return [shape.attributes for shape in figure.shapes if shape.tag == name]
 
 
 def test_bars_begin_at_zero_and_whiskers_stand_where_the_errors_end() -> None:
     svg = draw(Bars("t", (bar("a", 50.0, 10.0), bar("b", 100.0))))
     one, two = attributes(svg, "rect")
-    assert (one["x"], float(two["width"])) == ("0", WIDTH - 2)
+    assert (one["x"], two["width"]) == (0, WIDTH - 2)
     assert 2 * float(one["width"]) == float(two["width"])
     whiskers = [each for each in attributes(svg, "line") if each["class"] == "whisker"]
     assert [float(whiskers[0][end]) for end in ("x1", "x2")] == pytest.approx([0.4 * (WIDTH - 2), 0.6 * (WIDTH - 2)])

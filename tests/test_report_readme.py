@@ -92,7 +92,7 @@ README = " ".join((ROOT / "README.md").read_text("utf-8").split())
 def test_speeds_in_readme_and_docs_are_those_of_the_results() -> None:
     ratios = [row["ratio"] for row in read("train_speed_h200")["rows"]]
     assert f"training runs at {min(ratios):.2f} to {max(ratios):.2f} times a plain compiled GPT loop" in README
-    times = [f"{row['ours_over_transformers']:.0f}" for row in read("decode_h200")["batches"]]
+    times = [f"{row['ours_over_transformers']:.0f}" for row in read("decode_h200")["rows"]]
     assert f"decoding at {times[0]}, {times[1]} and {times[2]} times `transformers`" in README
     rows = {row["name"]: row for row in read("orders_h200")["rows"]}
     training = (ROOT / "docs" / "training.md").read_text("utf-8")
@@ -104,15 +104,15 @@ def test_speeds_in_readme_and_docs_are_those_of_the_results() -> None:
 def test_comparisons_in_readme_are_those_of_the_results() -> None:
     tables: dict[str, dict[str, Any]] = {}
     for row in read("small_systems")["rows"]:
-        tables.setdefault(row["table"].split(" (")[0], {})[row.get("system")] = row
-    rows, costs = tables["Differences on the same prompts"], tables["The cost of a continuation"]["our Reviser"]
-    ours, paper, rates = rows["our Reviser"], rows["the paper's Reviser"], [rows[f"jump0.0{i}"] for i in (1, 2, 5)]
-    bits, ppl = "bits/byte more than left to right, at most", "times left to right's evalPPL"
-    both, suffix = "gap and suffix, bits/byte more than an empty gap", "suffix alone, more than after an empty gap"
+        tables.setdefault(row["table"], {})[row.get("system")] = row
+    rows, costs = tables["differences"], tables["costs"]["ours"]
+    ours, paper, rates = rows["ours"], rows["paper"], [rows[f"jump0.0{i}"] for i in (1, 2, 5)]
+    bits, ppl = "bits_per_byte_more", "perplexity_ratio"
+    both, suffix = "whole_bits_per_byte_more", "suffix_bits_per_byte_more"
     assert ours[bits]["value"] < 0
     assert f"ours has {told(ours[bits])} bits/byte less, {told(ours[ppl])} times the evalPPL" in README
-    assert f"{told(costs['ratio, a byte'])} times the operations a byte" in README
-    assert f"{told(costs['ratio of seconds, a byte'])} times the seconds a byte" in README
+    assert f"{told(costs['gmacs_per_byte_ratio'])} times the operations a byte" in README
+    assert f"{told(costs['seconds_per_byte_ratio'])} times the seconds a byte" in README
     assert f"Reviser has {told(paper[bits])} bits/byte more and {told(paper[ppl])} times the evalPPL" in README
     assert "{:.2f}, {:.2f} and {:.2f} times".format(*(row[ppl]["value"] for row in rates)) in README
     assert "errors {:.2f} to {:.2f}".format(*(rates[i][ppl]["error"] for i in (0, -1))) in README

@@ -12,21 +12,22 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from reproducing import BYTES, Notes, one_line, save_model
 
 from reviser.actions import Alphabet
 from reviser.cli import build_parser, main
-from reviser.cli.reproduce import is_there, is_trained, resumed, run_step, run_steps
-from reviser.diffusion.denoiser import FAMILIES
-from reviser.diffusion.denoiser_folder import save_denoiser
+from reviser.cli.fields import from_args
 from reviser.diffusion.trainer import count_parameters
 from reviser.errors import CheckpointError, ConfigError, DataError
-from reviser.evaluation.metrics.flops import diffusion_flops, flops
 from reviser.evaluation.generations import Generation, Prompt
-from reviser.reports.results import format_command, make_result, run_as, write_result
-from reviser.model.checkpoint import save_pretrained
-from reviser.model.transformer import Transformer
+from reviser.evaluation.metrics.flops import diffusion_flops, flops
+from reviser.evaluation.plan import Step
+from reviser.evaluation.specs import SystemSpec
+from reviser.evaluation.suites import Continuation, Suite
+from reviser.evaluation.suites.writing import Writing
+from reviser.paper import jobs
 from reviser.paper import printed as paper
-from reviser.paper.comparison import _ratio, gather, win_rate
+from reviser.paper.comparison import _ratio, gather, measured_by, win_rate
 from reviser.paper.costs import (
     TRAINING_SHARES,
     WRITING_SHARE,
@@ -35,15 +36,17 @@ from reviser.paper.costs import (
     positions_of,
     training_flops,
 )
-from reviser.paper.reproduction import DENOISERS, SCALES, SYSTEMS, Setup, Step, find_scale, pick, plan, writers
+from reviser.paper.reproduction import DENOISERS, SCALES, SYSTEMS, Setup, find_scale, pick, plan, writers
+from reviser.paper.running import is_there, is_trained, resumed, run_step, run_steps
 from reviser.paper.writing_costs import flops_rows, time_system
+from reviser.reports.results import format_command, make_result, write_result
 from reviser.reports.sections import render
 from reviser.tokenizer import load
 from reviser.training.progress import PEAK_FLOPS
 from reviser.training.runs import Run
 
 ROOT = Path(__file__).parents[1]
-BYTES = load("bytes")
+GPT2 = SystemSpec("gpt2", "hf:gpt2")
 ALPHABETS = {"debug": BYTES.alphabet, "small": load("default").alphabet, "100m": Alphabet(50257, 50256)}
 NAMES = [step.name for step in plan(Setup(SCALES["debug"], Path("out")))]
 
@@ -51,26 +54,6 @@ NAMES = [step.name for step in plan(Setup(SCALES["debug"], Path("out")))]
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
     return Setup(SCALES["debug"], tmp_path / "out", device="cpu")
-
-
-def save_model(setup: Setup, system: str, folder: Path | None = None) -> Path:
-    """A model of the scale's shape with fresh weights."""
-    torch.manual_seed(0)
-    settings = setup.scale.settings(system, BYTES.alphabet)
-    folder = folder or setup.model(system)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if settings.family in FAMILIES:
-        return save_denoiser(FAMILIES[settings.family](settings.model), folder, BYTES)
-    return save_pretrained(Transformer(settings.model), folder, BYTES)
-
-
-def one_line(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    capsys.readouterr()
-    assert main(["reproduce", *map(str, words)]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    [line] = [line for line in err.splitlines() if line.startswith("error: ")]
-    return line.removeprefix("error: ")
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -92,31 +75,37 @@ def test_systems_of_a_scale_are_equally_large_and_trained_on_equally_many_positi
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_planned_command_is_one_that_the_command_line_takes(scale: str) -> None:
-    setup = Setup(SCALES[scale], Path("out"), ("text.jsonl",), others={"gpt2": "hf:gpt2"}, n=7)
+    setup = Setup(SCALES[scale], Path("out"), ("text.jsonl",), others={"gpt2": GPT2}, n=7)
     names = [step.name for step in plan(setup)]
     assert len(set(names)) == len(names)
     for step in plan(setup):
-        assert build_parser().parse_args(list(step.words)).run
+        args = build_parser().parse_args(list(step.job.words))
+        if isinstance(step.job, Suite):
+            assert from_args(args.kind_of_suite, args) == step.job
+        assert args.run
 
 
 def test_steps_read_only_what_steps_before_them_leave() -> None:
-    setup = Setup(SCALES["small"], Path("out"), ("text.jsonl",), others={"gpt2": "hf:gpt2"})
+    setup = Setup(SCALES["small"], Path("out"), ("text.jsonl",), others={"gpt2": GPT2})
     left = {Path("text.jsonl")}
     for step in plan(setup):
         assert set(step.inputs) <= left
         left |= {step.out}
-        left |= {Path(step.words[step.words.index("--generations") + 1])} if "--generations" in step.words else set()
+        left |= {Path(step.job.generations)} if isinstance(step.job, Writing) else set()
 
 
 def test_diffusion_models_write_in_the_papers_steps_and_in_more() -> None:
     found = writers(Setup(SCALES["debug"], Path("o"), models={"mdlm": "m"}))
     assert {name: spec for name, spec in found.items() if "mdlm" in name} == {
-        "mdlm": "m", "mdlm-512": "m,steps=512", "mdlm-1024": "m,steps=1024",
-    }  # fmt: skip
+        "mdlm": SystemSpec("mdlm", "m"),
+        "mdlm-512": SystemSpec("mdlm-512", "m", ("steps=512",)),
+        "mdlm-1024": SystemSpec("mdlm-1024", "m", ("steps=1024",)),
+    }
     for step in plan(Setup(SCALES["100m"], Path("o"))):
         if step.kind in ("generate", "infill"):
-            words = " ".join(step.words)
-            assert "--n 1000 --seeds 123,124,125 --ruler gpt2 --temperature 0.9 --top-k 50" in words
+            assert isinstance(step.job, Writing)
+            assert (step.job.n, step.job.seeds, step.job.ruler) == (1000, (123, 124, 125), "gpt2")
+            assert (step.job.temperature, step.job.top_k) == (0.9, 50)
 
 
 @given(st.sets(st.sampled_from(NAMES)))
@@ -160,7 +149,7 @@ def test_writing_costs_are_those_of_the_flops_module(setup: Setup) -> None:
     assert costs["generate:sedd-512"].flops == 16 * diffusion_flops(shapes["sedd"], 48, steps=512, prompt=16).flops
     assert costs["generate:mdlm-1024"].flops == 8 * costs["generate:mdlm"].flops
     assert costs["evalppl"].flops == 2 * 134.5e6 * 16 * (1 + 9) * 64
-    unknown = replace(setup, evaluator="gpt2-large", others={"gpt2": "hf:gpt2"})
+    unknown = replace(setup, evaluator="gpt2-large", others={"gpt2": GPT2})
     costs = {step.name: cost_of(unknown, step, BYTES.alphabet) for step in plan(unknown)}
     assert costs["evalppl"].hours(1e12) is costs["generate:gpt2"].flops is None
     assert costs["report"].hours(1e12) == 0
@@ -171,7 +160,7 @@ def test_shares_of_the_peak_are_those_measured() -> None:
     measured = {row["recipe"]: row["ours"]["nominal_peak_share"] for row in reversed(rows)}
     assert TRAINING_SHARES["100m"] == round(measured["paper_100m"], 2)
     assert TRAINING_SHARES["300m"] == round(measured["paper_300m"], 2)
-    batches = json.loads((ROOT / "results" / "decode_h200.json").read_text())["batches"]
+    batches = json.loads((ROOT / "results" / "decode_h200.json").read_text())["rows"]
     [speed] = [row["flops_per_s"] for row in batches if row["batch"] == 64]
     assert round(speed / PEAK_FLOPS["H200"], 4) == WRITING_SHARE
 
@@ -209,9 +198,9 @@ def test_what_a_user_may_get_wrong_is_one_line(tmp_path: Path, capsys: pytest.Ca
         "--data /no/such: no such file or folder"
     )
     assert "systems are ar, paper" in one_line(capsys, "--scale", "debug", *out, "--models", "gpt=x")
-    assert "write ar=FOLDER" in one_line(capsys, "--scale", "debug", *out, "--models", "ar")
+    assert "--models ar is not NAME=MODEL" in one_line(capsys, "--scale", "debug", *out, "--models", "ar")
     for name in ("ar=hf:x", "mdlm-9=hf:x", "a/b=hf:x"):
-        assert "not be one of the systems ar, paper" in one_line(capsys, "--scale", "debug", *out, "--system", name)
+        assert "not one of the systems ar, paper" in one_line(capsys, "--scale", "debug", *out, "--system", name)
     assert "/no/such" in one_line(capsys, "--scale", "debug", *out, "--system", "x=/no/such")
     assert "must be likelihood or critic:MODEL" in one_line(capsys, "--scale", "debug", *out, "--judge", "me")
     assert "--n 0 must be at least 1" in one_line(capsys, "--scale", "debug", *out, "--n", 0)
@@ -224,17 +213,20 @@ def test_what_a_user_may_get_wrong_is_one_line(tmp_path: Path, capsys: pytest.Ca
         find_scale("")
 
 
-def test_a_failure_names_its_step_and_how_to_go_on(setup: Setup, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("eval", "continuation", "absent", "--system", "ar=x", "--generations", "g")
-    steps = [Step("generate:ar", words, (), Path("x")), Step("report", ("reproduce",), (), Path("y"))]
+def test_a_failure_names_its_step_and_how_to_resume(setup: Setup) -> None:
+    suite = Continuation(texts=("absent",), system=("ar=x",), generations="g", ruler="bytes")
+    steps = [Step("generate:ar", suite, (), Path("x")), Step("report", jobs.Own(setup, "report"), (), Path("y"))]
     told: dict[str, str] = {}
-    assert run_steps(setup, steps, False, told) == 2
+    notes = Notes()
+    assert run_steps(setup, steps, False, told, listener=notes) == 2
     assert told == {"generate:ar": "failed"}
-    err = capsys.readouterr().err
-    assert f"step generate:ar failed; mend that and go on with: {format_command((*setup.words, '--resume'))}" in err
-    assert "step generate:ar: reviser eval continuation absent" in err
-    assert run_steps(setup, steps, False, told, only="generate") == 2
-    assert capsys.readouterr().err.endswith("--only generate --resume\n")
+    assert notes.lines == [
+        f"step generate:ar: {format_command(suite.words)}",
+        "error: absent: no such file or folder; give .jsonl or text files, or a data folder",
+        f"step generate:ar failed; fix that and resume with: {format_command((*setup.words, '--resume'))}",
+    ]
+    assert run_steps(setup, steps, False, told, only="generate", listener=notes) == 2
+    assert notes.lines[-1].endswith("--only generate --resume")
 
 
 def test_the_words_of_a_setup_give_the_setup_again(setup: Setup, tmp_path: Path) -> None:
@@ -243,7 +235,7 @@ def test_the_words_of_a_setup_give_the_setup_again(setup: Setup, tmp_path: Path)
     (tmp_path / "t.jsonl").write_text("")
     text = str(tmp_path / "t.jsonl")
     asked = replace(
-        setup, data=(text,), prompts=text, models={"ar": "a", "sedd": "b"}, others={"opt": "hf:opt"}, n=3,
+        setup, data=(text,), prompts=text, models={"ar": "a", "sedd": "b"}, others={"opt": SystemSpec("opt", "hf:opt")}, n=3,
         is_cut=True, judge="critic:c", evaluator="e",
     )  # fmt: skip
     assert read_setup(build_parser().parse_args(list(asked.words))) == asked
@@ -255,10 +247,9 @@ def test_a_result_by_the_same_command_is_not_made_again(setup: Setup) -> None:
     for path in step.inputs:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
-    with run_as(step.words):
-        write_result(make_result("evalppl", [], {}), step.out)
+    write_result(make_result("evalppl", [], {}, step.job.words), step.out)
     told: dict[str, str] = {}
-    assert run_step(setup, step, False, told) == 0
+    run_step(setup, step, False, told)
     assert told == {"evalppl": "there"}
     [other] = pick(plan(replace(setup, evaluator="gemma3-270m")), "evalppl")
     assert not is_there(setup, other)
@@ -290,7 +281,7 @@ def test_a_model_folder_alone_counts_as_trained(setup: Setup, system: str, tmp_p
 
 def test_a_model_of_another_kind_is_refused(setup: Setup, tmp_path: Path) -> None:
     save_model(setup, "paper", setup.model("ours"))
-    with pytest.raises(CheckpointError, match=r"has not the shape of scale debug; .* --models ours="):
+    with pytest.raises(CheckpointError, match=r"does not have the shape of scale debug; .* --models ours="):
         is_trained(setup, "ours")
     with pytest.raises(CheckpointError, match="of the family reviser, but system mdlm is mdlm"):
         is_trained(replace(setup, models={"mdlm": str(setup.model("ours"))}), "mdlm")
@@ -300,13 +291,13 @@ def test_a_model_of_another_kind_is_refused(setup: Setup, tmp_path: Path) -> Non
 
 def test_a_stopped_training_is_gone_on_with_when_asked(setup: Setup) -> None:
     [step] = pick(plan(setup), "train:ar")
-    assert resumed(setup, step, True) == resumed(setup, step, False) == step.words
+    assert resumed(setup, step, True) == resumed(setup, step, False) == step.job
     settings = setup.scale.settings("ar", BYTES.alphabet)
     run = Run.create(setup.run("ar"), settings, "data")
-    with pytest.raises(CheckpointError, match="was begun and is not done; go on with it by --resume, or remove it"):
+    with pytest.raises(CheckpointError, match="was begun and is not done; resume it with --resume, or remove it"):
         resumed(setup, step, False)
     (run.folder / "checkpoints" / "step-00000030").mkdir()
-    words = resumed(setup, step, True)
+    words = resumed(setup, step, True).words
     assert words[:3] == ("train", "--resume", str(run.folder))
     assert build_parser().parse_args(list(words)).data == str(setup.data_folder)
 
@@ -314,7 +305,7 @@ def test_a_stopped_training_is_gone_on_with_when_asked(setup: Setup) -> None:
 def test_a_training_stopped_before_its_first_checkpoint_begins_again(setup: Setup) -> None:
     [step] = pick(plan(setup), "train:ar")
     run = Run.create(setup.run("ar"), setup.scale.settings("ar", BYTES.alphabet), "data")
-    assert resumed(setup, step, True) == step.words
+    assert resumed(setup, step, True) == step.job
     assert not run.folder.exists()
 
 
@@ -322,23 +313,25 @@ def test_a_run_by_other_settings_is_refused(setup: Setup) -> None:
     [step] = pick(plan(setup), "train:ar")
     run = Run.create(setup.run("ar"), setup.scale.settings("paper", BYTES.alphabet), "data")
     (run.folder / "checkpoints" / "step-00000030").mkdir()
-    with pytest.raises(CheckpointError, match="was trained by other settings than scale debug's"):
+    with pytest.raises(CheckpointError, match="was trained with other settings than those of scale debug"):
         resumed(setup, step, True)
 
 
 def test_without_the_evaluators_package_debug_skips_and_says_so(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import reviser.evaluation.evaluators as evaluators
+
+    notes = Notes()
 
     absent = replace(evaluators.PACKAGES["smollm2"], parts=("no_such_module/x.gguf",))
     monkeypatch.setitem(evaluators.PACKAGES, "smollm2", absent)
     told: dict[str, str] = {}
-    assert run_steps(setup, pick(plan(setup), "evalppl,arena"), False, told) == 0
+    assert run_steps(setup, pick(plan(setup), "evalppl,arena"), False, told, listener=notes) == 0
     assert all(text.startswith("skipped: the evaluator smollm2 needs the package") for text in told.values())
     assert run_steps(setup, pick(plan(setup), "mauve"), False, told) == 0
     assert told["mauve"] == "skipped: MAUVE needs at least 100 prompts, and there are 16; give --n 100"
-    assert "skipped: step evalppl" in capsys.readouterr().err
+    assert notes.lines[0].startswith("skipped: step evalppl")
     small = replace(setup, scale=SCALES["small"])
     with pytest.raises(DataError, match="run the step that makes it, generate:ar"):
         run_step(small, pick(plan(small), "evalppl")[0], False, {})
@@ -422,18 +415,21 @@ def test_tables_hold_our_numbers_beside_the_papers(setup: Setup) -> None:
     arena = [{"system": "ar", "opponent": "ours", "win_rate": share}]
     write_result(make_result("arena", arena, {"judge": "likelihood"}), setup.result("arena"))
     found = gather(setup)
-    [ppl] = [row for row in found if row["table"].startswith("evalPPL") and row["system"] == "left to right"]
-    assert ppl["the paper by GPT-2 Large, 100M"] == 13.5210
-    assert ppl["by Dream-7B, 300M"] == 12.0203
-    assert ppl["here by smollm2"] == measure
-    [won] = [row for row in found if row.get("against") == "left to right"]
-    assert (won["the paper, 100M"], won["the paper, 300M"]) == (61.3, 54.4)
-    assert won["our Reviser, here"] == {"value": 75.0, "low": 50.0, "high": 90.0, "n": 8}
-    assert won["the paper's Reviser, here"] is None
+    [ppl] = [row for row in found if row["table"] == "evalppl" and row["system"] == "ar"]
+    assert ppl["paper_gpt2_100m"] == 13.5210
+    assert ppl["paper_dream_300m"] == 12.0203
+    assert ppl["perplexity"] == measure
+    [won] = [row for row in found if row["table"] == "arena" and row["system"] == "ar"]
+    assert (won["paper_100m"], won["paper_300m"]) == (61.3, 54.4)
+    assert won["ours"] == {"value": 75.0, "low": 50.0, "high": 90.0, "n": 8}
+    assert won["paper"] is None
     commands = [{"step": "data", "command": "reviser data"}]
-    section, _ = render(Path("x.json"), make_result("reproduction", found, {}, commands=commands))
+    section, _ = render(
+        Path("x.json"), make_result("reproduction", found, {}, commands=commands, measured_by=measured_by(setup))
+    )
     tables = section.tables
     assert tables[-1].rows == (("data", "reviser data"),)
+    assert any("here by smollm2" in table.columns for table in tables)
     [arena_table] = [table for table in tables if table.title.startswith("Arena")]
     assert ("left to right", "61.30", "54.40", "75 (50 to 90)") in arena_table.rows
     short = tables[0]
@@ -467,10 +463,10 @@ def test_debug_goes_from_nothing_to_a_report_and_nothing_is_done_twice(
     assert list(told["steps"]) == NAMES
     assert all(text == "done" or text.startswith("skipped: ") for text in told["steps"].values())
     document = json.loads((out / "results" / "reproduction.json").read_text())
-    sizes = [row["parameters"] for row in document["rows"] if row["table"] == "The systems"]
+    sizes = [row["parameters"] for row in document["rows"] if row["table"] == "systems"]
     assert len(sizes) == len(SYSTEMS)
     assert max(sizes) <= 1.01 * min(sizes)
-    assert {row["trained positions"] for row in document["rows"] if "trained positions" in row} == {60 * 6 * 256}
+    assert {row["trained_positions"] for row in document["rows"] if "trained_positions" in row} == {60 * 6 * 256}
     assert [step["step"] for step in document["commands"]] == NAMES
     page = (out / "report.html").read_text()
     assert all(step["command"].split()[1] in page for step in document["commands"])

@@ -8,19 +8,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_reproduce import BYTES, one_line, save_model, write_texts
+from reproducing import BYTES, Notes, one_line, save_model
+from test_reproduce import write_texts
 
 from reviser.cli import main
-from reviser.cli.reproduce import _describe, _made_by, _num_written, run_steps
 from reviser.errors import MissingPackageError
+from reviser.evaluation.generations import Generation
 from reviser.evaluation.metrics.flops import diffusion_flops
 from reviser.evaluation.metrics.gaps import NOTHING
-from reviser.evaluation.generations import Generation
+from reviser.evaluation.plan import Step
+from reviser.evaluation.specs import SystemSpec
+from reviser.evaluation.suites import EvalPpl, Likelihood, Trajectories
 from reviser.model.checkpoint import save_pretrained
 from reviser.model.folder import Trained
 from reviser.model.transformer import Transformer
-from reviser.paper.comparison import gather
-from reviser.paper.reproduction import SCALES, SYSTEMS, Setup, Step, pick, plan, writers
+from reviser.paper.comparison import gather, measured_by
+from reviser.paper.jobs import Training
+from reviser.paper.making import _describe
+from reviser.paper.reproduction import SCALES, SYSTEMS, Setup, pick, plan, writers
+from reviser.paper.running import num_written, run_steps
 from reviser.paper.writing_costs import _gmacs, flops_rows
 
 RUNS = "runs:jump=0.05,start=end"
@@ -38,22 +44,25 @@ def save_trained(setup: Setup, folder: Path) -> Path:
 
 def test_a_model_folder_may_be_compared_too_and_all_is_measured_of_it(setup: Setup, tmp_path: Path) -> None:
     folders = {"ours": save_trained(setup, tmp_path / "ours"), "mdlm": save_model(setup, "mdlm", tmp_path / "mdlm")}
-    others = {"mine": str(folders["ours"]), "m": f"{folders['mdlm']},steps=3", "gpt2": "hf:gpt2"}
+    specs = (f"mine={folders['ours']}", f"m={folders['mdlm']},steps=3", "gpt2=hf:gpt2")
+    others = {spec.name: spec for spec in map(SystemSpec.parse, specs)}
     asked = replace(setup, others=others)
     steps = {step.name: step for step in plan(asked)}
     assert asked.folders == [*SYSTEMS, "mine", "m"]
     assert asked.editing == ["ar", "paper", "ours", "mine"]
     assert {"generate:mine", "infill:mine", "generate:m", "generate:gpt2"} <= set(steps)
-    words = " ".join(steps["likelihood"].words)
-    assert f"--system mine={folders['ours']} --system m={folders['mdlm']} --texts" in words
-    assert words.index(f"--order {RUNS} --order left-to-right") > words.index("--order random-walk")
-    assert str(asked.written("continuation", "mine")) in steps["trajectories"].words
+    bound, edits = steps["likelihood"].job, steps["trajectories"].job
+    assert isinstance(bound, Likelihood)
+    assert bound.system[-2:] == (f"mine={folders['ours']}", f"m={folders['mdlm']}")
+    assert {"paper=random-walk", f"mine={RUNS}"} <= set(bound.order)
+    assert isinstance(edits, Trajectories)
+    assert str(asked.written("continuation", "mine")) in edits.generations
     assert folders["mdlm"] / "config.json" in steps["generate:m"].inputs
     write_texts(asked, {name: [(4, 6), (0, 1)] for name in writers(asked)})
     for system in SYSTEMS:
         save_model(asked, system)
     assert [row["system"] for row in flops_rows(asked)] == [name for name in writers(asked) if name != "gpt2"]
-    assert [row["system"] for row in gather(asked) if row["table"] == "The systems"][5:] == ["mine", "m"]
+    assert [row["system"] for row in gather(asked) if row["table"] == "systems"][5:] == ["mine", "m"]
 
 
 def test_a_run_folder_is_as_good_as_its_model(setup: Setup, tmp_path: Path) -> None:
@@ -81,7 +90,7 @@ def test_what_a_user_may_get_wrong_about_a_system_is_one_line(
         "--system x=a/b: no such folder; a model of the hub is hf:MODEL"
     )
     twice = one_line(capsys, *words, "--system", "x=hf:a", "--system", "x=hf:b")
-    assert twice == "--system names x twice, hf:a and hf:b; give one another name"
+    assert twice == "--system names x twice; give one of the two another name"
     assert not setup.out.exists()
 
 
@@ -97,9 +106,9 @@ def test_a_system_named_like_a_label_has_no_bound_of_another(setup: Setup) -> No
     }
     setup.result("").parent.mkdir(parents=True)
     setup.result("likelihood").write_text(json.dumps({"kind": "likelihood", "rows": [{"system": "mdlm"} | row]}))
-    asked = replace(setup, others={"MDLM": "hf:x"})
-    short = {row["system"]: row for row in gather(asked) if row["table"] == "In short"}
-    assert short["MDLM, 512 steps"]["bits/byte, at most"] == {"value": 1.5, "error": pytest.approx(0.075), "n": 4}
+    asked = replace(setup, others={"MDLM": SystemSpec("MDLM", "hf:x")})
+    short = {row["system"]: row for row in gather(asked) if row["table"] == "summary"}
+    assert short["mdlm-512"]["bits_per_byte"] == {"value": 1.5, "error": pytest.approx(0.075), "n": 4}
     assert "MDLM" not in short
 
 
@@ -123,24 +132,24 @@ def test_systems_are_compared_prompt_by_prompt(setup: Setup) -> None:
     less = {key: sums(0.5, 1.5) for key in both}
     rows = [{"system": "ours", "by_prompt": less}, {"system": NOTHING, "by_prompt": both}, {"system": "paper"}]
     setup.result("gaps").write_text(json.dumps({"kind": "gaps", "rows": rows}))
-    found = {row["system"]: row for row in gather(setup) if row["table"].startswith("Differences")}
-    assert found["our Reviser"]["bits/byte more than left to right, at most"] == {"value": 0.5, "error": 0.0, "n": 2}
-    assert found["our Reviser"]["times left to right's evalPPL"]["value"] == pytest.approx(math.e)
-    assert found["our Reviser"]["gap and suffix, bits/byte more than an empty gap"]["value"] == -0.5
-    assert found["our Reviser"]["suffix alone, more than after an empty gap"]["error"] == 0.0
-    assert found["MDLM, 512 steps"]["bits/byte more than left to right, at most"] == {
+    found = {row["system"]: row for row in gather(setup) if row["table"] == "differences"}
+    assert found["ours"]["bits_per_byte_more"] == {"value": 0.5, "error": 0.0, "n": 2}
+    assert found["ours"]["perplexity_ratio"]["value"] == pytest.approx(math.e)
+    assert found["ours"]["whole_bits_per_byte_more"]["value"] == -0.5
+    assert found["ours"]["suffix_bits_per_byte_more"]["error"] == 0.0
+    assert found["mdlm-512"]["bits_per_byte_more"] == {
         "value": 0.5,
         "error": 0.5,
         "n": 2,
     }
-    assert found["MDLM, 512 steps"]["times left to right's evalPPL"]["value"] == 1.0
-    assert found["MDLM, 128 steps"]["times left to right's evalPPL"] is None
-    assert found["left to right"]["bits/byte more than left to right, at most"] == {
+    assert found["mdlm-512"]["perplexity_ratio"]["value"] == 1.0
+    assert found["mdlm"]["perplexity_ratio"] is None
+    assert found["ar"]["bits_per_byte_more"] == {
         "value": 0.0,
         "error": 0.0,
         "n": 2,
     }
-    assert "the paper's Reviser" not in found, "an older result of gaps says nothing about its prompts"
+    assert "paper" not in found, "an older result of gaps says nothing about its prompts"
 
 
 def test_a_diffusion_models_room_ends_with_its_canvas(setup: Setup) -> None:
@@ -148,7 +157,7 @@ def test_a_diffusion_models_room_ends_with_its_canvas(setup: Setup) -> None:
     model = setup.scale.settings("mdlm", BYTES.alphabet).model
     prefix = "x" * (model.context - 10)
     each = Generation("mdlm", "p", 1, prefix, "y", "", "r", True, 1, 3)
-    [found] = _gmacs(setup, str(setup.model("mdlm")), [each])
+    [found] = _gmacs(setup, SystemSpec("mdlm", str(setup.model("mdlm"))), [each])
     assert found == diffusion_flops(model, 10, steps=3, prompt=len(prefix)).macs / 1e9
 
 
@@ -158,9 +167,9 @@ def test_a_report_says_what_really_made_its_models_and_how_many_prompts_there_ar
     asked = replace(setup, models={"ours": str(save_trained(setup, tmp_path / "ours"))})
     [step] = pick(plan(asked), "train:ours")
     assert _describe(asked, step)["command"] == f"{tmp_path / 'ours'}: reviser train debug --set a=1"
-    assert _num_written(asked) == 16
+    assert num_written(asked) == 16
     write_texts(asked, {"ar": [(4, 6)] * 3})
-    assert _num_written(asked) == 3
+    assert num_written(asked) == 3
 
 
 def test_what_cannot_work_is_said_before_anything_is_done(
@@ -182,21 +191,26 @@ def test_what_cannot_work_is_said_before_anything_is_done(
 
     monkeypatch.setattr("reviser.evaluation.evaluators.require", lack)
     small = Setup(SCALES["small"], tmp_path / "s", device="cpu")
-    steps = [Step("train:ar", ("train",), (), tmp_path / "x"), Step("evalppl", ("eval",), (), tmp_path / "y")]
+    train = Training("ar_small", (), tmp_path / "no-data", tmp_path / "run", "cpu")
+    steps = [
+        Step("train:ar", train, (tmp_path / "no-data",), tmp_path / "x"),
+        Step("evalppl", EvalPpl(generations=("g",)), (), tmp_path / "y"),
+    ]
     told: dict[str, str] = {}
-    assert run_steps(small, steps, False, told) == 2
+    notes = Notes()
+    assert run_steps(small, steps, False, told, listener=notes) == 2
     assert told == {"train:ar": "failed"}
-    assert "run: pip install transformers" in capsys.readouterr().err
-    run_steps(small, steps[:1], False, told)
-    assert "transformers" not in capsys.readouterr().err, "nothing is scored"
+    assert "run: pip install transformers" in notes.lines[0]
+    run_steps(small, steps[:1], False, told, listener=notes)
+    assert "transformers" not in notes.lines[-2], "nothing is scored"
 
 
 def test_a_report_names_who_made_its_numbers_not_who_was_asked_for_now(setup: Setup) -> None:
-    assert _made_by(setup) == {"evaluator": "smollm2", "judge": "likelihood"}
+    assert measured_by(setup) == {}
     setup.result("").parent.mkdir(parents=True)
     setup.result("evalppl").write_text(json.dumps({"kind": "evalppl", "rows": [], "evaluator": {"name": "tiny"}}))
     setup.result("arena").write_text(json.dumps({"kind": "arena", "rows": [], "config": {"judge": "critic x"}}))
-    assert _made_by(setup) == {"evaluator": "tiny", "judge": "critic x"}
+    assert measured_by(setup) == {"evaluator": "tiny", "judge": "critic x"}
     steps = {step.name: step for step in plan(setup)}
-    assert _describe(setup, steps["mauve"])["why not"].startswith("MAUVE needs at least 100 prompts")
-    assert _describe(setup, steps["evalppl"])["why not"] is None
+    assert _describe(setup, steps["mauve"])["why_not"].startswith("MAUVE needs at least 100 prompts")
+    assert _describe(setup, steps["evalppl"])["why_not"] is None

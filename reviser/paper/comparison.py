@@ -215,11 +215,11 @@ def measured_by(setup: Setup) -> dict[str, str]:
     """Who scored, judged and made features of what is there, for the headings of tables."""
     texts, features, judged = (_read(setup, name) for name in ("evalppl", "mauve", "arena"))
     found = {}
-    if texts["rows"]:
+    if "evaluator" in texts:
         found["evaluator"] = texts["evaluator"]["name"]
-    if features["rows"]:
+    if "evaluator" in features:
         found["features"] = f"{features['config']['features']}:{features['evaluator']['name']}"
-    if judged["rows"]:
+    if "config" in judged:
         found["judge"] = judged["config"]["judge"]
     return found
 

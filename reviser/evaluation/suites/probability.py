@@ -124,8 +124,8 @@ def named_orders(given: Sequence[str], systems: Sequence[str], option: str = "--
     others = [each for each in given if each.partition("=")[0] not in systems]
     if len(others) > 1:
         raise ConfigError(
-            f"{option} {others[1]}: {others[0]} is already the order of all systems; name a system, e.g. "
-            f"{option} {systems[0]}={others[1]}"
+            f"{option} {others[1]}: {others[0]} is already the order of all systems; name one of them: "
+            f"{', '.join(systems)}"
         )
     shared = dict.fromkeys(systems, others[0]) if others else {}
     return shared | named
