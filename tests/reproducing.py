@@ -1,4 +1,4 @@
-"""What tests of reproduction share: models of a scale's shape, the one line of an error, a listener that keeps notes."""
+"""What tests of reproduction share: models of a scale's shape, the line of an error, a listener that keeps notes."""
 
 from __future__ import annotations
 

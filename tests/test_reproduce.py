@@ -235,7 +235,8 @@ def test_the_words_of_a_setup_give_the_setup_again(setup: Setup, tmp_path: Path)
     (tmp_path / "t.jsonl").write_text("")
     text = str(tmp_path / "t.jsonl")
     asked = replace(
-        setup, data=(text,), prompts=text, models={"ar": "a", "sedd": "b"}, others={"opt": SystemSpec("opt", "hf:opt")}, n=3,
+        setup, data=(text,), prompts=text, models={"ar": "a", "sedd": "b"}, n=3,
+        others={"opt": SystemSpec("opt", "hf:opt")},
         is_cut=True, judge="critic:c", evaluator="e",
     )  # fmt: skip
     assert read_setup(build_parser().parse_args(list(asked.words))) == asked
