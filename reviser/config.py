@@ -14,6 +14,7 @@ reviser.errors.ConfigError: no setting widht; did you mean width?
 from __future__ import annotations
 
 import difflib
+import importlib
 import json
 import os
 import types
@@ -34,7 +35,8 @@ Config = TypeVar("Config")
 class CanvasConfig:
     """How the model sees the canvas; `none` leaves it the history of actions alone, as in the paper."""
 
-    kind: Literal["none", "window", "pool", "cross", "cross-window"] = "none"
+    kind: str = "none"
+    """A name that model/canvas_kinds.py or a plugin knows, perhaps with settings: `distance:buckets=8`."""
     window: int = 4
     """Tokens on each side of the cursor (window, cross-window)."""
     slot_width: int = 64
@@ -47,21 +49,27 @@ class CanvasConfig:
     """What scales the update of each such layer (cross, cross-window)."""
 
     def __post_init__(self) -> None:
+        _parse_canvas(self.kind)
         _at_least("canvas.window", self.window, 1)
         _at_least("canvas.slot_width", self.slot_width, 1)
         _at_least("canvas.layers", self.layers, 0)
 
     @property
     def has_windows(self) -> bool:
-        return self.kind in ("window", "cross-window")
+        return bool(_parse_canvas(self.kind).shows == "windows")
 
     @property
     def has_rows(self) -> bool:
-        return self.kind in ("pool", "cross")
+        return bool(_parse_canvas(self.kind).shows == "rows")
 
     @property
     def has_cross(self) -> bool:
-        return self.kind in ("cross", "cross-window")
+        return bool(_parse_canvas(self.kind).has_blocks)
+
+
+def _parse_canvas(kind: str) -> Any:
+    # By name, as a package's kinds are: they make modules of the model, and imports go from there to here.
+    return importlib.import_module("reviser.model.canvas_kinds").parse_canvas(kind)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from reviser.config import ModelConfig
+from reviser.model.canvas_kinds import canvas_of
 from reviser.model.folder import FORMAT, FolderConfig, HeldoutBound, Trained
 
 HEAD = """---
@@ -22,14 +23,6 @@ from reviser.model.checkpoint import from_pretrained
 model = from_pretrained("path/of/this/folder")
 ```
 """
-
-CANVAS = {
-    "none": "nothing but its history of actions",
-    "window": "{window} tokens on each side of the cursor, added to its input",
-    "pool": "the whole canvas, pooled to one vector and added to its input",
-    "cross": "the whole canvas, pooled to one vector, in its layers",
-    "cross-window": "{window} tokens on each side of the cursor, by attention in its layers",
-}
 
 WEIGHTS = {
     "float32": "float32",
@@ -68,7 +61,7 @@ def _editing(config: ModelConfig) -> dict[str, str]:
     return {
         "positions": f"{config.positions}, at most {config.context} with START",
         "canvas": f"at most {config.max_length} tokens",
-        "sees": CANVAS[config.canvas.kind].format(window=config.canvas.window),
+        "sees": canvas_of(config).sentence(config),
         "actions": ", ".join(["insert", "stop", *config.operators]),
     }
 
