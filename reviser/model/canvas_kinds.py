@@ -11,10 +11,9 @@ conditioning.py. `register_canvas` adds a kind; docs/extending.md shows a comple
 
 >>> parse_canvas("cross-window").shows
 'windows'
->>> parse_canvas("windwo")
+>>> parse_canvas("widnow")  # doctest: +ELLIPSIS
 Traceback (most recent call last):
-reviser.errors.ConfigError: canvas.kind is 'windwo'; kinds are none, window, pool, cross, cross-window; a file that \
-registers another is loaded with --plugin FILE
+reviser.errors.ConfigError: canvas.kind is 'widnow'; kinds are none, window, pool, cross, cross-window...
 
 Letters: d width, h heads, W window, e slot width.
 """
@@ -101,7 +100,9 @@ def _check_kind(name: str, kind: type[CanvasKind]) -> None:
         raise ConfigError(f"canvas kind {name!r}: {kind.__name__} has no {missing}; a kind must define every one")
     if kind.shows not in get_args(Shows):
         allowed = ", ".join(get_args(Shows))
-        raise ConfigError(f"canvas kind {name!r}: {kind.__name__}.shows is {kind.shows!r}; it must be one of {allowed}")
+        raise ConfigError(
+            f"canvas kind {name!r}: {kind.__name__}.shows is {kind.shows!r}; it must be one of {allowed}"
+        )
     bare = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
     if bare:
         raise ConfigError(f"canvas kind {name!r}: give the setting {bare[0]} of {kind.__name__} a default")
@@ -124,7 +125,7 @@ def _make(name: str, kind: type[CanvasKind], settings: tuple[str, ...]) -> Canva
     for setting in settings:
         key, equals, _ = setting.partition("=")
         if not equals:
-            raise ConfigError(f"{setting!r} after canvas kind {name} is no setting; write {name}:SETTING=VALUE")
+            raise ConfigError(f"{setting!r} after canvas kind {name} is not a setting; write {name}:SETTING=VALUE")
         if key.strip() not in known:
             raise ConfigError(f"canvas kind {name} has no setting {key!r}; it has {', '.join(known) or 'none'}")
     try:
@@ -179,8 +180,8 @@ class WindowCanvas(CanvasKind):
 class PoolCanvas(CanvasKind):
     """The whole canvas, pooled by a learned query (the paper, A.2).
 
-    The paper prints x_tau = e_tau + mu_t: the summary of the newest canvas is added at every step of the history. As
-    in its author's code, each step here keeps the summary of its own canvas, so that cached keys and values stay right.
+    The paper prints x_tau = e_tau + mu_t: the summary of the newest canvas is added at every step of the history.
+    Here, as in its author's code, each step has the summary of its own canvas, so cached keys and values stay right.
     """
 
     shows = "rows"

@@ -1,6 +1,6 @@
-"""The model card of a model folder: what its config.json says in, README.md out; no more is known.
+"""The model card of a model folder: its config.json in, the text of README.md out. Nothing else is read.
 
-`rows` are its table, for whoever shows a folder elsewhere.
+`rows` is the card's table, which `reviser info` shows too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WEIGHTS = {
 }
 
 CODE = ("order", "jobs", "recipe")
-"""Rows in which Markdown would read marks of its own."""
+"""Rows whose text Markdown would take for markup."""
 
 
 def model_card(described: FolderConfig, num_parameters: int) -> str:
@@ -42,7 +42,7 @@ def model_card(described: FolderConfig, num_parameters: int) -> str:
 
 
 def rows(described: FolderConfig, num_parameters: int) -> dict[str, str]:
-    """What there is to know of a model folder, by name."""
+    """What a model folder says of itself, by name."""
     config = described.model
     found = {
         "parameters": f"{num_parameters:,}",

@@ -166,8 +166,8 @@ class Transformer(nn.Module):
         """A model folder holds parameters alone, so a buffer would be missing after loading."""
         for name, _ in self.named_buffers():
             raise ConfigError(
-                f"canvas kind {self.config.canvas.kind}: {name} is a buffer, which model folders do not hold; make it "
-                "an nn.Parameter or compute it in forward"
+                f"canvas kind {self.config.canvas.kind}: {name} is a buffer, which model folders do not hold; make "
+                "it an nn.Parameter or compute it in forward"
             )
 
     def _dtype(self, device: torch.device) -> torch.dtype:
