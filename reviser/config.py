@@ -1,7 +1,7 @@
 """Settings as frozen dataclasses: plain values in, one checked config out.
 
-A config is a tree of frozen dataclasses and the only list of settings there is. A recipe is a function
-that returns a whole config; `override` changes single values by their dotted names, and refuses others.
+A config is a tree of frozen dataclasses, and there is no other list of settings. A recipe is a function that returns
+a whole config; `override` changes single values by their dotted names and refuses names that do not exist.
 
 >>> base = ModelConfig(num_text=257, pad=256, num_layers=2, width=64, num_heads=2, ff_width=256, context=128)
 >>> override(base, ["width=128", "canvas.kind=window"]).canvas.kind
@@ -14,6 +14,7 @@ reviser.errors.ConfigError: no setting widht; did you mean width?
 from __future__ import annotations
 
 import difflib
+import importlib
 import json
 import os
 import types
@@ -28,13 +29,16 @@ from reviser.errors import ConfigError
 from reviser.files import write_json
 
 Config = TypeVar("Config")
+FEW_SETTINGS = 12
+"""An error lists at most this many; a run has several times as many."""
 
 
 @dataclass(frozen=True)
 class CanvasConfig:
     """How the model sees the canvas; `none` leaves it the history of actions alone, as in the paper."""
 
-    kind: Literal["none", "window", "pool", "cross", "cross-window"] = "none"
+    kind: str = "none"
+    """A name that model/canvas_kinds.py or a plugin knows, perhaps with settings: `distance:buckets=8`."""
     window: int = 4
     """Tokens on each side of the cursor (window, cross-window)."""
     slot_width: int = 64
@@ -47,21 +51,27 @@ class CanvasConfig:
     """What scales the update of each such layer (cross, cross-window)."""
 
     def __post_init__(self) -> None:
+        _parse_canvas(self.kind)
         _at_least("canvas.window", self.window, 1)
         _at_least("canvas.slot_width", self.slot_width, 1)
         _at_least("canvas.layers", self.layers, 0)
 
     @property
     def has_windows(self) -> bool:
-        return self.kind in ("window", "cross-window")
+        return bool(_parse_canvas(self.kind).shows == "windows")
 
     @property
     def has_rows(self) -> bool:
-        return self.kind in ("pool", "cross")
+        return bool(_parse_canvas(self.kind).shows == "rows")
 
     @property
     def has_cross(self) -> bool:
-        return self.kind in ("cross", "cross-window")
+        return bool(_parse_canvas(self.kind).has_blocks)
+
+
+def _parse_canvas(kind: str) -> Any:
+    # By name, as a package's kinds are: they make modules of the model, and imports go from there to here.
+    return importlib.import_module("reviser.model.canvas_kinds").parse_canvas(kind)
 
 
 @dataclass(frozen=True)
@@ -138,7 +148,7 @@ def _plain(value: Any) -> Any:
 
 
 def from_dict(cls: type[Config], values: dict[str, Any], prefix: str = "") -> Config:
-    """The config of that class; what is not given keeps its default, what does not exist is an error."""
+    """A config of this class. A missing setting keeps its default; an unknown one is an error."""
     hints = _hints(cast(type, cls))
     for name in values:
         if name not in hints:
@@ -150,12 +160,12 @@ def from_dict(cls: type[Config], values: dict[str, Any], prefix: str = "") -> Co
 
 
 def override(config: Config, assignments: Iterable[str]) -> Config:
-    """The config with `name=value` applied, all at once; names are dotted, values follow the field's type."""
+    """The config with every `name=value` applied at once; names are dotted, values are read by the field's type."""
     values = to_dict(config)
     for assignment in assignments:
         path, is_given, text = assignment.partition("=")
         if not is_given:
-            raise ConfigError(f"{assignment!r} is no setting; write name=value")
+            raise ConfigError(f"{assignment!r} is not a setting; write name=value")
         kind = _kind_of(type(config), path.strip())
         *groups, name = path.strip().split(".")
         place = values
@@ -205,23 +215,31 @@ def _kind_of(cls: type, path: str) -> Any:
             raise _no_setting(path, list(_leaves(cls)))
         kind = _hints(cast(type, kind))[name]
     if is_dataclass(kind):
-        raise ConfigError(
-            f"{path} is a group of settings; set one of {', '.join(_leaves(cast(type, kind), path + '.'))}"
-        )
+        names = list(_leaves(cast(type, kind), path + "."))
+        shown = ", ".join(names if len(names) <= FEW_SETTINGS else [*names[:5], "..."])
+        raise ConfigError(f"{path} is a group of settings; set one of {shown}")
     return kind
 
 
 def _no_setting(path: str, known: Sequence[str]) -> ConfigError:
-    names = [other.rpartition(".")[2] for other in known]
-    alike = difflib.get_close_matches(path.rpartition(".")[2], names, n=1)
-    near = difflib.get_close_matches(path, known, n=1) or [known[names.index(name)] for name in alike]
-    if near:
-        return ConfigError(f"no setting {path}; did you mean {near[0]}?")
-    return ConfigError(f"no setting {path}; settings are {', '.join(known)}")
+    ranked = sorted(known, key=lambda other: -_likeness(path, other))
+    if _likeness(path, ranked[0]) >= 0.6:
+        return ConfigError(f"no setting {path}; did you mean {ranked[0]}?")
+    if len(known) <= FEW_SETTINGS:
+        return ConfigError(f"no setting {path}; settings are {', '.join(known)}")
+    near = [other for other in ranked[:5] if _likeness(path, other) >= 0.4]
+    nearest = f"the nearest are {', '.join(near)}; " if near else ""
+    return ConfigError(f"no setting {path}; {nearest}`reviser train RECIPE --show` prints all of them")
+
+
+def _likeness(path: str, other: str) -> float:
+    """How much a dotted name resembles another, as a whole or without its groups; 1 is equal."""
+    pairs = (path, other), (path.rpartition(".")[2], other.rpartition(".")[2])
+    return max(difflib.SequenceMatcher(None, one, two).ratio() for one, two in pairs)
 
 
 def _optional(kind: Any) -> Any:
-    """X of `X | None`; None where the type is no such union."""
+    """X of `X | None`; None for any other type."""
     if get_origin(kind) not in (Union, types.UnionType):
         return None
     inner = [arg for arg in get_args(kind) if arg is not type(None)]

@@ -76,9 +76,12 @@ def test_overrides_are_checked_together_not_one_by_one() -> None:
         ("widht=512", "no setting widht; did you mean model.width?"),
         ("modle.width=512", "no setting modle.width; did you mean model.width?"),
         ("name.width=1", "no setting name.width; did you mean model.width?"),
-        ("zzz=1", "no setting zzz; settings are model.num_text, model.pad, "),
+        ("zzz=1", "no setting zzz; `reviser train RECIPE --show` prints all of them"),
+        ("canvas=window", "no setting canvas; the nearest are model.canvas.kind, model.canvas.gate, "),
+        ("model=big", "model is a group of settings; set one of model.num_text, model.pad, model.num_layers, "
+         "model.width, model.num_heads, ..."),
         ("model.canvas=window", "model.canvas is a group of settings; set one of model.canvas.kind, "),
-        ("model.width", "'model.width' is no setting; write name=value"),
+        ("model.width", "'model.width' is not a setting; write name=value"),
         ("model.width=wide", "model.width is 'wide'; it must be a whole number"),
         ("model.width=1.5", "model.width is '1.5'; it must be a whole number"),
         ("optimizer.rate=fast", "optimizer.rate is 'fast'; it must be a number"),
@@ -87,13 +90,23 @@ def test_overrides_are_checked_together_not_one_by_one() -> None:
         ("device=tpu", "device is 'tpu'; it must be one of cpu, cuda"),
         ("optimizer.betas=0.9", "optimizer.betas needs 2 values, not 1"),
         ("seeds=1,x", "seeds is 'x'; it must be a whole number"),
+        ("model.canvas.kind=pol", "canvas.kind is 'pol'; kinds are none, window, pool, cross, cross-window"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_override_says_what_is_wanted(assignment: str, text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         override(RUN, [assignment])
     assert str(caught.value).startswith(text)
     assert "\n" not in str(caught.value)
+
+
+def test_an_error_names_five_settings_at_most_unless_there_are_few() -> None:
+    with pytest.raises(ConfigError) as caught:
+        override(RUN, ["canvas=window"])
+    assert str(caught.value).count(",") == 4
+    assert str(caught.value).endswith("; `reviser train RECIPE --show` prints all of them")
+    with pytest.raises(ConfigError, match=r"no setting zzz; settings are rate, betas, clip, warmup$"):
+        override(Optimizer(), ["zzz=1"])
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 | what | where |
 |---|---|
 | the Transformer, parallel and step by step | `transformer.Transformer`, `cache.Cache` |
-| packed rows and the attention kernels | `attention.Layout`, `attention.attend` |
-| what it sees of the canvas | `conditioning.CanvasInput` |
+| packed rows and the attention kernels | `attention.Layout`, `attention.choose` |
+| what it sees of the canvas, by name | `canvas_kinds.CanvasKind`, `conditioning.CanvasInput` |
 | negative log-likelihood over valid actions | `loss` |
 | parameters and floating-point operations | `size` |
 | model folders | `checkpoint.save_pretrained`, `checkpoint.from_pretrained` |

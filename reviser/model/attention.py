@@ -136,7 +136,7 @@ def bounds(layout: Layout) -> tuple[Tensor, Tensor]:
 def _fused(
     qkv: Tensor, turn: Rotation | None, layout: Layout, bounds: tuple[Tensor, Tensor], dropout: float
 ) -> Tensor:
-    """fused.py's kernel over the flattened rows, where it takes their shape."""
+    """The kernel of triton_kernels.py over the flattened rows, where it takes their shape."""
     flat = qkv.flatten(0, 1).contiguous()
     if FUSED is None or not FUSED.fits(flat):
         return _packed(layout, dropout)(qkv, turn)

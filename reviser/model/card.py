@@ -1,11 +1,12 @@
-"""The model card of a model folder: what its config.json says in, README.md out; no more is known.
+"""The model card of a model folder: its config.json in, the text of README.md out. Nothing else is read.
 
-`rows` are its table, for whoever shows a folder elsewhere.
+`rows` is the card's table, which `reviser info` shows too.
 """
 
 from __future__ import annotations
 
 from reviser.config import ModelConfig
+from reviser.model.canvas_kinds import canvas_of
 from reviser.model.folder import FORMAT, FolderConfig, HeldoutBound, Trained
 
 HEAD = """---
@@ -23,14 +24,6 @@ model = from_pretrained("path/of/this/folder")
 ```
 """
 
-CANVAS = {
-    "none": "nothing but its history of actions",
-    "window": "{window} tokens on each side of the cursor, added to its input",
-    "pool": "the whole canvas, pooled to one vector and added to its input",
-    "cross": "the whole canvas, pooled to one vector, in its layers",
-    "cross-window": "{window} tokens on each side of the cursor, by attention in its layers",
-}
-
 WEIGHTS = {
     "float32": "float32",
     "bf16": "matrices in bfloat16",
@@ -38,7 +31,7 @@ WEIGHTS = {
 }
 
 CODE = ("order", "jobs", "recipe")
-"""Rows in which Markdown would read marks of its own."""
+"""Rows whose text Markdown would take for markup."""
 
 
 def model_card(described: FolderConfig, num_parameters: int) -> str:
@@ -49,7 +42,7 @@ def model_card(described: FolderConfig, num_parameters: int) -> str:
 
 
 def rows(described: FolderConfig, num_parameters: int) -> dict[str, str]:
-    """What there is to know of a model folder, by name."""
+    """What a model folder says of itself, by name."""
     config = described.model
     found = {
         "parameters": f"{num_parameters:,}",
@@ -68,7 +61,7 @@ def _editing(config: ModelConfig) -> dict[str, str]:
     return {
         "positions": f"{config.positions}, at most {config.context} with START",
         "canvas": f"at most {config.max_length} tokens",
-        "sees": CANVAS[config.canvas.kind].format(window=config.canvas.window),
+        "sees": canvas_of(config).sentence(config),
         "actions": ", ".join(["insert", "stop", *config.operators]),
     }
 

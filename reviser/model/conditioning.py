@@ -1,18 +1,20 @@
-"""What the model is shown of the canvas: one choice in the config, one small module for each.
+"""The modules of the built-in canvas inputs: a `CanvasInput` in, a `Memory` out, and the layers' blocks that use it.
 
-A step's canvas is the one after its action, and it enters at that step alone:
+Each step is shown the canvas after its own action, and at that step alone:
 
     action  START   INSERT a   INSERT b   MOVE -1        windows of one token each side, "." past an edge:
     canvas  |       a|         ab|        a|b            . .    a .    b .    a b
 
 So nothing about a past step ever changes, and cached keys and values stay right.
 
-| kind | sees | enters |
+canvas_kinds.py says which kind is made of which:
+
+| kind | reader | block in the layers |
 |---|---|---|
-| window | the tokens beside the cursor | added to the action's embedding |
-| pool | the whole canvas, pooled by a learned query (the paper, A.2) | added to the action's embedding |
-| cross | the same pooled vector (the paper, A.3) | in the layers, between attention and MLP |
-| cross-window | the tokens beside the cursor | in the layers, by real attention over them |
+| window | `Window` | |
+| pool (the paper, A.2) | `Pool` | |
+| cross (the paper, A.3) | `Pool` | `CrossPool` |
+| cross-window | `WindowSlots` | `CrossWindow` |
 
 Shape letters: B rows, T steps, W tokens each side, S = 2 W slots, R canvas places; d width, e slot width.
 """
@@ -32,12 +34,15 @@ from reviser.model.layers import make_norm
 
 @dataclass(frozen=True, eq=False)
 class CanvasInput:
-    """The canvas after each step, as far as the model's conditioning wants it; nothing for `none`."""
+    """The canvas after each step, as the model's canvas kind wants it: windows, rows or neither."""
 
     windows: Tensor | None = None
     """[B, T, 2 W] int: canvas[u-W .. u-1], then canvas[u .. u+W-1]; `alphabet.none` past an edge."""
     rows: Tensor | None = None
-    """[B, T, R] int: the canvas with CURSOR inserted at the cursor, then -1."""
+    """[B, T, R] int: the canvas with CURSOR (`alphabet.none`) inserted at the cursor, then -1.
+
+    R is at most `max_length + 1` and differs from call to call. A padded step has -1 everywhere.
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +50,7 @@ class Memory:
     """What the layers may look at, read once for all of them."""
 
     vectors: Tensor
-    """[B, T, d], or [B, T, S + 1, e] for slots."""
+    """[B, T, d] where they are added to the input; whatever the kind's blocks want where it has blocks."""
     is_there: Tensor | None = None
     """[B, T, S + 1] bool: which slots hold something."""
 
@@ -66,16 +71,21 @@ class Window(nn.Module):
 class Pool(nn.Module):
     """rows -> [B, T, d]: sum_i alpha_i z_i with z_i = E[c_i] + P[i] and alpha = softmax(<query, z_i>).
 
+    One sum for each step, of its own canvas, as in the author's code. The paper prints one for all steps, of the
+    newest canvas, which would change the input of every past step.
+
     The scores are looked up from E query and P query, and the sum over E is a weighted bag, so that nothing
     of size [B, T, R, d] exists.
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, has_projection: bool) -> None:
         super().__init__()
         self.query = nn.Parameter(torch.empty(config.width))
         self.positions = nn.Embedding(config.max_length + 1, config.width)
-        has_projection = config.canvas.kind == "pool" and config.canvas.projection
         self.projection = nn.Linear(config.width, config.width, bias=False) if has_projection else None
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.query, std=0.02)
 
     def forward(self, canvas: CanvasInput, embedding: Tensor) -> Memory:
         rows = _given(canvas.rows, "rows").long()
@@ -104,6 +114,10 @@ class WindowSlots(nn.Module):
         self.table = nn.Embedding(config.num_text + 1, canvas.slot_width)
         self.places = nn.Parameter(torch.empty(2 * canvas.window, canvas.slot_width))
         self.null = nn.Parameter(torch.empty(1, canvas.slot_width))
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.places, std=0.02)
+        nn.init.normal_(self.null, std=0.02)
 
     def forward(self, canvas: CanvasInput, embedding: Tensor) -> Memory:
         windows = _given(canvas.windows, "windows")
@@ -160,29 +174,16 @@ class Gate(nn.Module):
         self.inner = nn.Linear(width, max(1, width // 8), bias=False) if canvas.gate == "mlp" else None
         self.outer = nn.Linear(max(1, width // 8), 1, bias=False) if canvas.gate == "mlp" else None
 
+    def reset_parameters(self) -> None:
+        if self.scale is not None:
+            nn.init.constant_(self.scale, 0.1)
+
     def forward(self, x: Tensor, update: Tensor) -> Tensor:
         if self.scale is not None:
             update = self.scale * update
         if self.inner is not None and self.outer is not None:
             update = self.outer(F.gelu(self.inner(x))).sigmoid() * update
         return x + update
-
-
-def make_reader(config: ModelConfig) -> Window | Pool | WindowSlots | None:
-    """The module that reads a `CanvasInput`, where the config wants one."""
-    if config.canvas.kind == "none":
-        return None
-    if config.canvas.kind == "window":
-        return Window(config)
-    return WindowSlots(config) if config.canvas.kind == "cross-window" else Pool(config)
-
-
-def make_cross(config: ModelConfig, layer: int) -> CrossPool | CrossWindow | None:
-    """The canvas block of one layer, where the config puts one there."""
-    last = config.canvas.layers or config.num_layers
-    if not config.canvas.has_cross or layer < config.num_layers - last:
-        return None
-    return CrossPool(config) if config.canvas.kind == "cross" else CrossWindow(config)
 
 
 def _given(tensor: Tensor | None, name: str) -> Tensor:

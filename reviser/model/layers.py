@@ -27,7 +27,7 @@ def _find_fused() -> ModuleType | None:
 
 
 FUSED = _find_fused()
-"""fused.py, where there is a GPU and Triton; found here, since a compiler cannot follow an import."""
+"""triton_kernels.py, where there is a GPU and Triton; found here, since a compiler cannot follow an import."""
 
 
 class RmsNorm(nn.RMSNorm):
@@ -82,7 +82,7 @@ def rotation(positions: Tensor, config: ModelConfig) -> Rotation:
 
     Computed, not stored: a buffer would be rounded by `model.to(torch.bfloat16)` and lost on the meta device.
     """
-    # Outside of the compiler the plain function: the first call of an operator of one's own imports the compiler.
+    # Outside of the compiler the plain function: the first call of a custom operator imports the compiler.
     compute = _cos_sin if torch.compiler.is_compiling() else _angles
     cos, sin = compute(positions, config.head_width, config.rope_theta)[..., None, :].unbind()
     return cos, sin

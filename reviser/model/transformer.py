@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -24,15 +24,24 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from reviser.config import ModelConfig
+from reviser.errors import ConfigError
 from reviser.model.attention import Kernel, Layout, choose
 from reviser.model.cache import Cache
-from reviser.model.conditioning import CanvasInput, Gate, Memory, Pool, WindowSlots, make_cross, make_reader
+from reviser.model.canvas_kinds import CanvasKind, canvas_of, num_looking
+from reviser.model.conditioning import CanvasInput, Memory
 from reviser.model.layers import Mlp, RmsNorm, Rotation, make_dropout, make_norm, rotation
 
 ROW_MULTIPLE = 128
 """Action rows are padded to a multiple of this: a GPU multiplies aligned shapes about twice as fast."""
 
 BLIND = CanvasInput()
+
+
+@runtime_checkable
+class Resets(Protocol):
+    """A module that draws its own weights, by torch's usual name for it."""
+
+    def reset_parameters(self) -> None: ...
 
 
 class SelfAttention(nn.Module):
@@ -60,11 +69,11 @@ class SelfAttention(nn.Module):
 class Block(nn.Module):
     """Self-attention, then the canvas where this layer looks at it, then the MLP; each adds to x."""
 
-    def __init__(self, config: ModelConfig, layer: int) -> None:
+    def __init__(self, config: ModelConfig, kind: CanvasKind, layer: int) -> None:
         super().__init__()
         self.attention_norm = make_norm(config, config.width)
         self.attention = SelfAttention(config)
-        self.cross = make_cross(config, layer)
+        self.cross = kind.block(config) if layer >= config.num_layers - num_looking(config) else None
         self.mlp_norm = make_norm(config, config.width)
         self.mlp = Mlp(config)
 
@@ -82,11 +91,14 @@ class Transformer(nn.Module):
         rows = -(-config.alphabet.size // ROW_MULTIPLE) * ROW_MULTIPLE
         self.embedding = nn.Embedding(rows, config.width)
         self.positions = nn.Embedding(config.context, config.width) if config.positions == "absolute" else None
-        self.canvas = make_reader(config)
+        kind = canvas_of(config)
+        self.is_canvas_added = not kind.has_blocks
+        self.canvas = kind.reader(config)
         self.dropout = make_dropout(config)
-        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.num_layers))
+        self.blocks = nn.ModuleList(Block(config, kind, layer) for layer in range(config.num_layers))
         self.norm = make_norm(config, config.width)
         self.head = None if config.tied else nn.Linear(config.width, rows, bias=False)
+        self._check_canvas()
         self.initialise()
 
     @property
@@ -141,7 +153,7 @@ class Transformer(nn.Module):
             x = x + self.positions(positions)
         if self.canvas is not None:
             memory = self.canvas(canvas, self.embedding.weight)
-            x = x if self.config.canvas.has_cross else x + memory.vectors
+            x = x + memory.vectors if self.is_canvas_added else x
         x = self.dropout(x)
         # Under autocast the sums between layers are in half precision too: 5% quicker to train.
         x = x.to(self._dtype(x.device))
@@ -150,6 +162,14 @@ class Transformer(nn.Module):
             x = block(x, turn, memory, kernel)
         return cast(Tensor, self.norm(x))
 
+    def _check_canvas(self) -> None:
+        """A model folder holds parameters alone, so a buffer would be missing after loading."""
+        for name, _ in self.named_buffers():
+            raise ConfigError(
+                f"canvas kind {self.config.canvas.kind}: {name} is a buffer, which model folders do not hold; make "
+                "it an nn.Parameter or compute it in forward"
+            )
+
     def _dtype(self, device: torch.device) -> torch.dtype:
         """What the matrix products compute in."""
         is_mixed = torch.is_autocast_enabled(device.type)
@@ -157,7 +177,10 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Fresh weights: `layer` as its author has it, `rms` with residual branches that start at zero."""
+        """Fresh weights: `layer` as its author has it, `rms` with residual branches that start at zero.
+
+        Modules other than matrices and tables draw what they own themselves, by `reset_parameters`.
+        """
         is_modern = self.config.norm == "rms"
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -166,13 +189,8 @@ class Transformer(nn.Module):
                     module.bias.zero_()
             elif isinstance(module, nn.Embedding):
                 module.weight.normal_(std=0.02)
-            elif isinstance(module, Pool):
-                module.query.normal_(std=0.02)
-            elif isinstance(module, WindowSlots):
-                module.places.normal_(std=0.02)
-                module.null.normal_(std=0.02)
-            elif isinstance(module, Gate) and module.scale is not None:
-                module.scale.fill_(0.1)
+            elif isinstance(module, Resets):
+                module.reset_parameters()
         # Parents come before their parts in modules(), so blocks need a second round.
         for module in self.modules() if is_modern else ():
             if isinstance(module, Block):

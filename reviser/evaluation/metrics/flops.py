@@ -12,17 +12,14 @@ flops_paper.py has the other methods of the paper. Here are our own systems, who
     layers      x    x x x  x x x .     nobody reads what comes after the last one, so prompt + actions positions
     head                 x  x x x .     pass the layers, and the head scores once for each action
 
-What the canvas adds (model/conditioning.py): window, its matrix; pool, two products with each place of the canvas, a
-score and a part of the sum (our code looks scores up and makes two sums, of tokens and of places, which is as much;
-the product of table and query behind the scores depends on the weights alone and is not counted); cross, the same
-and a matrix W_V in its layers; cross-window, queries, 2 W + 1 slots and a matrix out. The canvas is taken to grow
+What looking at the canvas adds is for its kind to say (`macs` in model/canvas_kinds.py). The canvas is taken to grow
 evenly from `prompt` to `prompt + tokens`.
 
 >>> config = ModelConfig(num_text=49966, pad=0, num_layers=12, width=768, num_heads=12, ff_width=3072, context=256)
 >>> round(flops(config, tokens=128).macs / 1e9, 4), round(flops(config, tokens=128, actions=160).macs / 1e9, 4)
 (15.939, 19.9709)
 
-Letters: n and m positions, d width, L layers, h heads, W window, e slot width.
+Letters: n and m positions, d width, L layers.
 """
 
 from __future__ import annotations
@@ -31,6 +28,7 @@ from dataclasses import dataclass, replace
 
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.errors import ConfigError
+from reviser.model.canvas_kinds import canvas_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,8 @@ def flops(config: ModelConfig, tokens: int, *, actions: float | None = None, pro
     # the cursor.
     places = (prompt + 1) * (prompt + 2) / 2 + (count - 1) * (prompt + 1) + tokens * (count - 1) / 2
     attention = shape.pairs(positions * (positions + 1) / 2)
-    return Cost(shape.dense(positions), attention, _canvas(config, positions, places), shape.head(count))
+    canvas = canvas_of(config).macs(config, positions, places)
+    return Cost(shape.dense(positions), attention, canvas, shape.head(count))
 
 
 def left_to_right_flops(config: ModelConfig, tokens: int, *, prompt: int = 0) -> Cost:
@@ -154,27 +153,3 @@ def _check(config: ModelConfig, tokens: int, actions: float, prompt: int) -> Non
             f"a canvas of {prompt + tokens} tokens is more than the {config.max_length} that this model can hold; "
             "ask for fewer tokens"
         )
-
-
-def _canvas(config: ModelConfig, positions: float, places: float) -> float:
-    """`places` are those of the canvas, summed over all positions."""
-    canvas, d, total = config.canvas, config.width, 0.0
-    if canvas.kind == "window":
-        total += positions * 2 * canvas.window * canvas.slot_width * d
-    if canvas.has_rows:
-        total += 2 * places * d
-    if canvas.kind == "pool" and canvas.projection:
-        total += positions * d * d
-    if canvas.has_cross:
-        total += (canvas.layers or config.num_layers) * positions * _look(config)
-    return total
-
-
-def _look(config: ModelConfig) -> int:
-    """One layer's look at the canvas from one position."""
-    canvas, d, inner = config.canvas, config.width, max(1, config.width // 8)
-    gate = d * inner + inner if canvas.gate == "mlp" else 0
-    if canvas.kind == "cross":
-        return d * d + gate
-    queries = config.num_heads * canvas.slot_width
-    return 2 * d * queries + 2 * queries * (2 * canvas.window + 1) + gate
