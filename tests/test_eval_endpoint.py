@@ -22,12 +22,10 @@ from judged import arena_command, make_many, right_verdict
 
 from reviser.errors import ConfigError
 from reviser.evaluation.judges.arena import Judgment, JudgmentFile, hold, read_judgments
+from reviser.evaluation.judges.chat import ChatJudge
 from reviser.evaluation.judges.endpoint import Endpoint, UnansweredError, read_key
 from reviser.evaluation.judges.endpoint import _retry_after_s as retry_after_s
-from reviser.evaluation.judges.models import (
-    REMINDER,
-    ChatJudge,
-)
+from reviser.evaluation.judges.messages import REMINDER
 
 KEY = "sk-never-to-be-seen-0123456789"
 Answer = tuple[int, dict[str, str], bytes]
@@ -260,11 +258,11 @@ def test_a_server_that_drips_meets_the_time_out() -> None:
 @pytest.mark.parametrize(
     "answer, text",
     [
-        (fail(401, f"Incorrect API key provided: {KEY}."), r"does not take the key: 401 Incorrect .*: \[key\]"),
-        (fail(403, "not for you"), "does not take the key: 403 not for you"),
-        (fail(404, "no model some-judge"), "has no model some-judge: 404 no model some-judge; see --url and --model"),
-        (fail(307, "there", Location="http://127.0.0.1:1/"), "sends elsewhere: 307 there; give --url the address"),
-        (fail(400, "temperature must be 1"), "refuses the first request: 400 temperature must be 1; see --body"),
+        (fail(401, f"Incorrect API key provided: {KEY}."), r"rejects the key: 401 Incorrect .*: \[key\]"),
+        (fail(403, "not for you"), "rejects the key: 403 not for you"),
+        (fail(404, "no model some-judge"), "has no model some-judge: 404 no model some-judge; check --url and --model"),
+        (fail(307, "there", Location="http://127.0.0.1:1/"), "redirects elsewhere: 307 there; give --url the final"),
+        (fail(400, "temperature must be 1"), "rejects the first request: 400 temperature must be 1; check --body"),
     ],
 )
 def test_what_every_request_would_meet_ends_the_run_in_one_line(answer: Answer, text: str) -> None:
@@ -314,7 +312,7 @@ def test_pairs_that_are_never_answered_do_not_stop_the_others_but_a_dead_endpoin
         assert [each.verdict for each in judgments] == expected
         assert judgments[2].reply == "500 dead, after 2 of 2 tries"
         heard, judge = [], open_judge(server, 1, retries=1)
-        with pytest.raises(ConfigError, match=r"does not answer: 500 dead.*what was judged is kept"):  # noqa: PT012
+        with pytest.raises(ConfigError, match=r"does not answer: 500 dead.*earlier judgments are kept"):  # noqa: PT012
             for judgment in judge.judge(pairs[12:]):
                 heard.append(judgment.verdict)
                 is_dead.set()
@@ -333,7 +331,7 @@ def test_no_endpoint_is_one_line_and_soon() -> None:
 def test_the_key_follows_no_redirect_and_shows_in_no_repr() -> None:
     with serve(lambda number, body: say("[[A]]")) as thief:
         with serve(lambda number, body: (302, {"Location": thief.url}, b"")) as server:  # noqa: SIM117
-            with pytest.raises(ConfigError, match="sends elsewhere: 302 Found"):
+            with pytest.raises(ConfigError, match="redirects elsewhere: 302 Found"):
                 list(open_judge(server).judge(make_many(1)))
         assert thief.keys == []
     assert KEY not in repr(Endpoint("http://host/v1", "m", KEY))
@@ -341,13 +339,13 @@ def test_the_key_follows_no_redirect_and_shows_in_no_repr() -> None:
 
 @pytest.mark.parametrize("url", ["ftp://host", "host:80/v1", "http://", ""])
 def test_an_url_that_is_none_is_named(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"is no http\(s\) address"):
+    with pytest.raises(ConfigError, match=r"is not an http\(s\) address"):
         Endpoint(url, "m")
 
 
 @pytest.mark.parametrize("url", [f"http://me:{KEY}@host/v1", f"http://host/v1?key={KEY}"])
 def test_a_key_in_the_url_is_refused_and_not_repeated(url: str) -> None:
-    with pytest.raises(ConfigError, match="--url may hold no name, key or query") as caught:
+    with pytest.raises(ConfigError, match="--url must not contain a user name, key, query or fragment") as caught:
         Endpoint(url, "m")
     assert KEY not in str(caught.value)
 
@@ -356,10 +354,10 @@ def test_the_key_comes_from_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_key(None) == ""
     monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\n")
     assert read_key(None) == KEY
-    with pytest.raises(ConfigError, match="--key-env MY_KEY: there is no such environment variable"):
+    with pytest.raises(ConfigError, match="--key-env MY_KEY: that environment variable is missing"):
         read_key("MY_KEY")
     monkeypatch.setenv("MY_KEY", f"{KEY}\nX-Header: y")
-    with pytest.raises(ConfigError, match="the key in MY_KEY holds characters") as caught:
+    with pytest.raises(ConfigError, match="the key in MY_KEY contains characters") as caught:
         read_key("MY_KEY")
     assert KEY not in str(caught.value)
 
