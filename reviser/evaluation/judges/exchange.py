@@ -17,11 +17,12 @@ import ssl
 import threading
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reviser.errors import ConfigError, MissingPackageError
 
 if TYPE_CHECKING:
+    import httpcore
     import httpx
 
 LONGEST_REPLY = 10_000_000
@@ -105,22 +106,39 @@ class Poster:
         raise failure
 
     async def _exchange(self, answer: Answer, content: bytes, headers: dict[str, str], timeout_s: float) -> None:
+        streams: list[httpcore.AsyncNetworkStream] = []
+
+        async def note(event: str, info: dict[str, Any]) -> None:
+            if event == "connection.connect_tcp.complete":
+                streams.append(info["return_value"])
+
         # Without `identity` a small compressed body could grow beyond every limit.
         headers = {**headers, "Accept-Encoding": "identity"}
-        async with (
-            asyncio.timeout(timeout_s),
-            self._open() as client,
-            client.stream("POST", self.url, content=content, headers=headers) as response,
-        ):
-            answer.code, answer.reason = response.status_code, response.reason_phrase
-            answer.retry_after = response.headers.get("Retry-After")
-            limit = LONGEST_REPLY if answer.is_success else LONGEST_ERROR
-            async for piece in response.aiter_raw():
-                answer.body += piece
-                if len(answer.body) > limit:
-                    del answer.body[limit:]
-                    return
-            answer.is_whole = True
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._open() as client,
+                client.stream(
+                    "POST", self.url, content=content, headers=headers, extensions={"trace": note}
+                ) as response,
+            ):
+                await _read(response, answer)
+        finally:
+            # httpcore leaves a connection open that is cancelled during the TLS handshake.
+            for stream in streams:
+                await stream.aclose()
+
+
+async def _read(response: httpx.Response, answer: Answer) -> None:
+    answer.code, answer.reason = response.status_code, response.reason_phrase
+    answer.retry_after = response.headers.get("Retry-After")
+    limit = LONGEST_REPLY if answer.is_success else LONGEST_ERROR
+    async for piece in response.aiter_raw():
+        answer.body += piece
+        if len(answer.body) > limit:
+            del answer.body[limit:]
+            return
+    answer.is_whole = True
 
 
 _starting = threading.Lock()
