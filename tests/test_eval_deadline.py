@@ -98,7 +98,7 @@ def forever(start: bytes, more: bytes) -> Callable[[], Iterable[bytes]]:
 
 
 DRIPS = {
-    "nothing": lambda: [],
+    "nothing": list,
     "half a status line": lambda: [b"HTTP/1.1 2"],
     "a status line without end": forever(b"HTTP/1.1 200 O", b"K"),
     "a header without end": forever(OK + b"X-Long: ", b"x"),
@@ -135,7 +135,7 @@ def test_a_server_that_floods_meets_the_time_out_or_a_limit(piece: bytes) -> Non
 
 
 def test_a_server_that_reads_nothing_or_speaks_no_tls_meets_the_time_out() -> None:
-    with drip(lambda: [], reads=False) as server:
+    with drip(list, reads=False) as server:
         error = ask(Endpoint(server.url, "m", timeout_s=0.3, retries=0), "x" * 30_000_000)
         assert str(error) == "no answer within 0.3 s, after 1 of 1 tries"
         safe = server.url.replace("http:", "https:")

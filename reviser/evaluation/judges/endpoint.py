@@ -170,7 +170,13 @@ def _complete(url: str) -> str:
         )
     try:
         parts = httpx.URL(url)
-        is_address = parts.scheme in ("http", "https") and bool(parts.host) and url.isprintable() and " " not in url
+        is_address = (
+            parts.scheme in ("http", "https")
+            and bool(parts.host)
+            and (parts.port is None or 0 < parts.port < 65536)
+            and url.isprintable()
+            and " " not in url
+        )
     except (httpx.InvalidURL, ValueError):
         is_address = False
     if not is_address:

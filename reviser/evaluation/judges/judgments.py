@@ -94,15 +94,19 @@ def _is_broken_off(tail: bytes) -> bool:
 
 
 def _parse(line: bytes, where: str) -> Judgment:
+    record: Any = None
     try:
         record = json.loads(line.decode("utf-8"))
+        problem = _find_problem(record)
     except RecursionError:
-        raise DataError(f"{where}: not a judgment (nested too deeply); remove the line") from None
+        problem = "nested too deeply"
     except UnicodeDecodeError:
-        raise DataError(f"{where}: not a judgment (not UTF-8); remove the line") from None
-    except ValueError as error:
-        raise DataError(f"{where}: not a judgment ({error}); remove the line") from None
-    if (problem := _find_problem(record)) is not None:
+        problem = "not UTF-8"
+    except json.JSONDecodeError as error:
+        problem = f"not JSON: {error}"
+    except ValueError:
+        problem = "a number of too many digits"
+    if problem is not None:
         raise DataError(f"{where}: not a judgment ({problem}); remove the line")
     return Judgment(**{name: record[name] for name in _FIELDS})
 

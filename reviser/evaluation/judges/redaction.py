@@ -59,4 +59,5 @@ def quote(text: str, key: str, is_cut: bool = False) -> str:
 
 
 def _forms(key: str) -> list[str]:
-    return list(dict.fromkeys((key, json.dumps(key)[1:-1]))) if key else []
+    """The key as JSON escapes it and as it is; the longer one first, for it may contain the other."""
+    return [json.dumps(key)[1:-1], key] if key else []
