@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from judged import make_many
 
 from reviser.errors import ConfigError, DataError
-from reviser.evaluation.judges.arena import Judgment, JudgmentFile, Pair, hold, read_judgments
+from reviser.evaluation.judges.arena import Judgment, JudgmentFile, Pair, hold, open_judgments, read_judgments
 from reviser.evaluation.judges.judgments import VERDICTS
 from reviser.evaluation.metrics.win_rates import score
 
@@ -175,6 +175,22 @@ def test_paths_that_cannot_hold_judgments_are_named(tmp_path: Path) -> None:
         read_judgments(tmp_path / "none")
     with pytest.raises(ConfigError, match=r"cannot be written \(File name too long\)"):
         JudgmentFile(tmp_path / ("x" * 300), "me")
+
+
+def test_an_opened_file_keeps_other_runs_out_until_it_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "judgments.jsonl"
+    for _ in range(2):
+        with open_judgments(path, GOOD.judge) as file:
+            file.add(GOOD)
+            with (
+                pytest.raises(ConfigError, match="another run writes judgments to it; wait"),
+                open_judgments(path, "me"),
+            ):
+                pass
+    assert read_judgments(path) == [GOOD]
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be written"), open_judgments(tmp_path / "file" / "x", "me"):
+        pass
 
 
 class Interrupted:

@@ -20,13 +20,15 @@ from reviser.evaluation.judges.judgments import (
     VERDICTS,
     Judgment,
     JudgmentFile,
+    open_judgments,
     read_judgments,
 )
 from reviser.evaluation.judges.pairs import Key, Pair, make_pairs, refuse_empty
 
 __all__ = [
     "Key", "Pair", "make_pairs", "refuse_empty",
-    "POINTS", "FAILED", "UNANSWERED", "VERDICTS", "Judgment", "JudgmentFile", "read_judgments",
+    "POINTS", "FAILED", "UNANSWERED", "VERDICTS", "Judgment", "JudgmentFile", "open_judgments",
+    "read_judgments",
     "EMPTY", "Judge", "decide_empty", "hold",
 ]  # fmt: skip
 

@@ -53,7 +53,7 @@ class ChatJudge:
                     failure = failure or said
                 else:
                     num_silent = num_silent + 1 if said.verdict == UNANSWERED else 0
-                    failure = failure or self._is_down(said, num_silent)
+                    failure = failure or self._find_outage(said, num_silent)
                     yield said
                 if failure is not None:
                     self.endpoint.closing.set()
@@ -64,7 +64,7 @@ class ChatJudge:
         if failure is not None:
             raise failure
 
-    def _is_down(self, said: Judgment, num_silent: int) -> Exception | None:
+    def _find_outage(self, said: Judgment, num_silent: int) -> Exception | None:
         most = max(FEWEST_SILENT, self.concurrency) if self.endpoint.has_answered else 1
         if num_silent < most:
             return None

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import os
 import reprlib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from reviser.errors import ConfigError, DataError
 from reviser.evaluation.judges.pairs import Key, Pair
 from reviser.evaluation.judges.redaction import make_visible
+from reviser.files import locked
 
 POINTS = {"first": 1.0, "tie": 0.5, "second": 0.0}
 """What the system shown first gets for each verdict that decides."""
@@ -174,6 +175,23 @@ class JudgmentFile:
         except OSError as error:
             raise _unwritable(self.path, error) from None
         self.judgments[judgment.key] = judgment
+
+
+@contextmanager
+def open_judgments(path: str | os.PathLike[str], judge: str) -> Iterator[JudgmentFile]:
+    """A judge's file, locked against other runs until the block ends; its folder is created if needed."""
+    target = Path(path)
+    with ExitStack() as stack:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(target))
+        except BlockingIOError:
+            raise ConfigError(
+                f"{path}: another run writes judgments to it; wait for that run, or give another file"
+            ) from None
+        except OSError as error:
+            raise _unwritable(target, error) from None
+        yield JudgmentFile(target, judge)
 
 
 def _append(path: Path, data: bytes) -> None:
