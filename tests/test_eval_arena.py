@@ -191,9 +191,9 @@ def test_judgments_of_other_texts_or_another_judge_are_not_mixed(tmp_path: Path)
 def test_a_line_that_is_no_judgment_is_named(tmp_path: Path) -> None:
     path = tmp_path / "judgments.jsonl"
     for line, reason in (
-        ("{", "line 2: no judgment"),
-        ("[]", "line 2: no judgment"),
-        ('{"first": "a"}', "KeyError"),
+        ("{", "line 2: not a judgment"),
+        ("[]", "line 2: not a judgment"),
+        ('{"first": "a"}', "no second, prompt_id, seed"),
         (json.dumps(asdict(say("a", "b", "draw"))), "verdict 'draw' is none of first, tie, second"),
     ):
         path.write_text(json.dumps(asdict(say("a", "b", "tie"))) + f"\n{line}\n")

@@ -10,103 +10,24 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_server import KEY, Answer, Server, fail, judge_rightly, say, serve
+from hypothesis import given
+from hypothesis import strategies as st
 from judged import arena_command, make_many, right_verdict
 
-from reviser.errors import ConfigError
+from reviser.errors import ConfigError, MissingPackageError
 from reviser.evaluation.judges.arena import Judgment, JudgmentFile, hold, read_judgments
+from reviser.evaluation.judges.chat import ChatJudge
 from reviser.evaluation.judges.endpoint import Endpoint, UnansweredError, read_key
 from reviser.evaluation.judges.endpoint import _retry_after_s as retry_after_s
-from reviser.evaluation.judges.models import (
-    REMINDER,
-    ChatJudge,
-)
-
-KEY = "sk-never-to-be-seen-0123456789"
-Answer = tuple[int, dict[str, str], bytes]
-
-
-def say(content: Any, code: int = 200, **headers: str) -> Answer:
-    return code, headers, json.dumps({"choices": [{"message": {"content": content}}]}).encode()
-
-
-def fail(code: int, message: str, **headers: str) -> Answer:
-    return code, headers, json.dumps({"error": {"message": message}}).encode()
-
-
-def judge_rightly(body: dict[str, Any]) -> Answer:
-    shown = body["messages"][0]["content"].split("[The Start of Assistant A's Answer]")[1]
-    return say("I find [[A]]" if "better" in shown.split("[The End")[0] else "I find [[B]]")
-
-
-class Server:
-    """Answers by `script(number of the request, its body)`; a None of it closes the connection without a word."""
-
-    def __init__(self, script: Callable[[int, dict[str, Any]], Answer | None]) -> None:
-        self.script, self.lock = script, threading.Lock()
-        self.bodies: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
-        self.given: Counter[str] = Counter()
-        """How many verdicts went out for each message."""
-        self.url = ""
-
-    def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
-        with self.lock:
-            self.bodies.append(body)
-            self.keys.append(handler.headers["Authorization"])
-            number = len(self.bodies) - 1
-        answer = self.script(number, body)
-        if answer is None:
-            handler.close_connection = True
-            return
-        code, headers, data = answer
-        handler.send_response(code)
-        for name, value in {**headers, "Content-Length": str(len(data))}.items():
-            handler.send_header(name.replace("_", "-"), value)
-        handler.end_headers()
-        handler.wfile.write(data)
-        if code == 200 and (b"[[A]]" in data or b"[[B]]" in data):
-            with self.lock:
-                self.given[body["messages"][0]["content"]] += 1
-
-
-@contextmanager
-def serve(script: Callable[[int, dict[str, Any]], Answer | None]) -> Iterator[Server]:
-    server = Server(script)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            try:
-                server.answer(self)
-            except OSError:
-                self.close_connection = True  # the judge has given up waiting
-
-        def do_GET(self) -> None:
-            server.keys.append(self.headers["Authorization"])  # only a redirect leads here
-            self.send_error(501)
-
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    listener.daemon_threads = True
-    thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    server.url = f"http://127.0.0.1:{listener.server_port}/v1"
-    try:
-        yield server
-    finally:
-        listener.shutdown()
-        listener.server_close()
-        thread.join()
+from reviser.evaluation.judges.messages import REMINDER
 
 
 @pytest.fixture(autouse=True)
@@ -151,6 +72,7 @@ def test_a_server_on_its_bad_days_loses_and_doubles_no_judgment(concurrency: int
     judgments = {each.key: each for each in read_judgments(path)}
     assert {pair.key: right_verdict(pair) for pair in pairs} == {key: each.verdict for key, each in judgments.items()}
     assert set(server.keys) == {f"Bearer {KEY}"}
+    assert set(server.num_keys) == {1}
     assert len(server.bodies) >= 2 * len(pairs)
     assert KEY not in path.read_text()
 
@@ -224,47 +146,27 @@ def test_retry_after_is_seconds_or_a_date() -> None:
     assert retry_after_s("-3") == 0
     assert retry_after_s(None) == 0
     assert retry_after_s("soon") == 0
+    assert retry_after_s("nan") == 0
+    assert retry_after_s("Mon, 01 Jan 0001 00:00:00 -0000") == 0
     assert retry_after_s(formatdate(time.time() + 1000, usegmt=True)) == pytest.approx(1000, abs=30)
 
 
-def test_a_server_that_drips_meets_the_time_out() -> None:
-    class Dripping(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            try:
-                while not is_over.is_set():
-                    self.wfile.write(b" ")
-                    time.sleep(0.05)
-            except OSError:
-                pass
-
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    is_over, listener = threading.Event(), ThreadingHTTPServer(("127.0.0.1", 0), Dripping)
-    listener.daemon_threads = True
-    thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        endpoint = Endpoint(f"http://127.0.0.1:{listener.server_port}", "m", timeout_s=0.3, retries=0)
-        with pytest.raises(UnansweredError, match=r"no answer within 0\.3 s, after 1 of 1 tries"):
-            endpoint.ask([])
-    finally:
-        is_over.set()
-        listener.shutdown()
-        listener.server_close()
-        thread.join()
+@given(st.text())
+def test_any_retry_after_is_a_number_of_seconds(value: str) -> None:
+    assert retry_after_s(value) >= 0
 
 
 @pytest.mark.parametrize(
     "answer, text",
     [
-        (fail(401, f"Incorrect API key provided: {KEY}."), r"does not take the key: 401 Incorrect .*: \[key\]"),
-        (fail(403, "not for you"), "does not take the key: 403 not for you"),
-        (fail(404, "no model some-judge"), "has no model some-judge: 404 no model some-judge; see --url and --model"),
-        (fail(307, "there", Location="http://127.0.0.1:1/"), "sends elsewhere: 307 there; give --url the address"),
-        (fail(400, "temperature must be 1"), "refuses the first request: 400 temperature must be 1; see --body"),
+        (fail(401, f"Incorrect API key provided: {KEY}."), r"rejects the key: 401 Incorrect .*: \[key\]"),
+        (fail(403, "not for you"), "rejects the key: 403 not for you"),
+        (
+            fail(404, "no model some-judge"),
+            "has no model some-judge: 404 no model some-judge; check --url and --model",
+        ),
+        (fail(307, "there", Location="http://127.0.0.1:1/"), "redirects elsewhere: 307 there; give --url the final"),
+        (fail(400, "temperature must be 1"), "rejects the first request: 400 temperature must be 1; check --body"),
     ],
 )
 def test_what_every_request_would_meet_ends_the_run_in_one_line(answer: Answer, text: str) -> None:
@@ -314,7 +216,7 @@ def test_pairs_that_are_never_answered_do_not_stop_the_others_but_a_dead_endpoin
         assert [each.verdict for each in judgments] == expected
         assert judgments[2].reply == "500 dead, after 2 of 2 tries"
         heard, judge = [], open_judge(server, 1, retries=1)
-        with pytest.raises(ConfigError, match=r"does not answer: 500 dead.*what was judged is kept"):  # noqa: PT012
+        with pytest.raises(ConfigError, match=r"does not answer: 500 dead.*earlier judgments are kept"):  # noqa: PT012
             for judgment in judge.judge(pairs[12:]):
                 heard.append(judgment.verdict)
                 is_dead.set()
@@ -333,21 +235,87 @@ def test_no_endpoint_is_one_line_and_soon() -> None:
 def test_the_key_follows_no_redirect_and_shows_in_no_repr() -> None:
     with serve(lambda number, body: say("[[A]]")) as thief:
         with serve(lambda number, body: (302, {"Location": thief.url}, b"")) as server:  # noqa: SIM117
-            with pytest.raises(ConfigError, match="sends elsewhere: 302 Found"):
+            with pytest.raises(ConfigError, match="redirects elsewhere: 302 Found"):
                 list(open_judge(server).judge(make_many(1)))
         assert thief.keys == []
     assert KEY not in repr(Endpoint("http://host/v1", "m", KEY))
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "host:80/v1", "http://", ""])
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://host", "host:80/v1", "http://", "", "http://host:65536", "http://host:0", "http://host:port",
+     "http://[::1", "http://[x]/", "http://ho st/v1", "http://host/v 1", "http://host/v1\n", "http://\ud800/", "http://xn--a\u00df.\u200d/"],
+)  # fmt: skip
 def test_an_url_that_is_none_is_named(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"is no http\(s\) address"):
+    with pytest.raises(ConfigError, match=r"is not an http\(s\) address; give one such as") as caught:
         Endpoint(url, "m")
+    assert str(caught.value).isprintable()
+
+
+@given(st.text() | st.text(alphabet="htps:/[]@%.1a\\ ").map("http://".__add__))
+def test_any_url_is_taken_or_refused_in_one_line(url: str) -> None:
+    with suppress(ConfigError):
+        assert Endpoint(url, "m").url.endswith("/chat/completions")
+
+
+def test_an_address_may_be_ipv6_or_complete() -> None:
+    assert Endpoint("http://[::1]:8000/v1/", "m").url == "http://[::1]:8000/v1/chat/completions"
+    assert Endpoint("https://host/chat/completions/", "m").url == "https://host/chat/completions"
+
+
+def test_a_host_that_cannot_be_looked_up_is_no_connection() -> None:
+    with pytest.raises(UnansweredError, match=r"no connection \(.+\), after 1 of 1 tries"):
+        Endpoint(f"http://{'a' * 300}", "m", retries=0).ask([])
+
+
+@pytest.mark.parametrize(
+    "settings, text",
+    [
+        ({"timeout_s": float("nan")}, "--timeout nan must be a finite number of seconds above 0"),
+        ({"timeout_s": float("inf")}, "--timeout inf must be a finite number of seconds above 0"),
+        ({"timeout_s": 0.0}, "--timeout 0 must be a finite number of seconds above 0"),
+        ({"retries": -1}, "--retries -1 must be at least 0"),
+        ({"reply_tokens": 0}, "--reply-tokens 0 must be at least 1"),
+        ({"body": {"stop": {1, 2}}}, "--body cannot be written as JSON"),
+        ({"key": f"{KEY}\n"}, "the key contains characters that a header cannot hold"),
+        ({"key": f"{KEY} "}, "the key contains characters that a header cannot hold"),
+    ],
+)
+def test_settings_out_of_range_are_named(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text) as caught:
+        Endpoint("http://host/v1", "m", **settings)
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("proxy", ["ftp://host", "http://host:port", "socks5://host"])
+def test_a_proxy_that_cannot_be_used_is_one_line(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(ConfigError, match=r"names a proxy that cannot be used \(.*correct or unset HTTP_PROXY"):
+        Endpoint("http://host/v1", "m")
+
+
+def test_without_httpx_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(MissingPackageError, match=r"needs the package httpx.*pip install 'reviser\[eval\]'"):
+        Endpoint("http://host/v1", "m")
+
+
+def test_replies_nested_too_deeply_or_half_encoded_do_no_harm(tmp_path: Path) -> None:
+    deep = b'{"error": ' + b"[" * 100_000
+    script = [(200, {}, deep), (500, {}, deep), say("\ud83d so [[A]]")]
+    pairs, path = make_many(1), tmp_path / "judgments.jsonl"
+    with serve(lambda number, body: script[number]) as server:
+        judge = open_judge(server, 1)
+        assert hold(judge, pairs, JudgmentFile(path, judge.name))
+    [judgment] = read_judgments(path)
+    assert (judgment.verdict, judgment.reply) == ("first", "\ud83d so [[A]]")
+    assert path.read_bytes().isascii()
 
 
 @pytest.mark.parametrize("url", [f"http://me:{KEY}@host/v1", f"http://host/v1?key={KEY}"])
 def test_a_key_in_the_url_is_refused_and_not_repeated(url: str) -> None:
-    with pytest.raises(ConfigError, match="--url may hold no name, key or query") as caught:
+    with pytest.raises(ConfigError, match="--url must not contain a user name, key, query or fragment") as caught:
         Endpoint(url, "m")
     assert KEY not in str(caught.value)
 
@@ -356,10 +324,10 @@ def test_the_key_comes_from_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_key(None) == ""
     monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\n")
     assert read_key(None) == KEY
-    with pytest.raises(ConfigError, match="--key-env MY_KEY: there is no such environment variable"):
+    with pytest.raises(ConfigError, match="--key-env MY_KEY: that environment variable is missing"):
         read_key("MY_KEY")
     monkeypatch.setenv("MY_KEY", f"{KEY}\nX-Header: y")
-    with pytest.raises(ConfigError, match="the key in MY_KEY holds characters") as caught:
+    with pytest.raises(ConfigError, match="the key in MY_KEY contains characters") as caught:
         read_key("MY_KEY")
     assert KEY not in str(caught.value)
 
@@ -400,6 +368,35 @@ def test_ctrl_c_keeps_what_was_judged_and_no_pair_is_paid_twice(tmp_path: Path) 
         assert KEY not in text
 
 
+def test_the_second_ctrl_c_leaves_at_once_without_a_traceback(tmp_path: Path) -> None:
+    is_over = threading.Event()
+
+    def script(number: int, body: dict[str, Any]) -> Answer:
+        is_over.wait(60)
+        return judge_rightly(body)
+
+    with serve(script) as server:
+        words = arena_command(tmp_path, make_many(9), "--judge", "http", "--url", server.url, "--model", "m")
+        process = subprocess.Popen([sys.executable, "-m", "reviser", *words], stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        while len(server.bodies) < 4:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        said = ""
+        while "Ctrl-C again" not in said:
+            piece = process.stderr.read(1)
+            assert piece, said
+            said += piece
+        process.send_signal(signal.SIGINT)
+        _, complaint = process.communicate(timeout=60)
+        assert not is_over.is_set()
+        is_over.set()
+    assert process.returncode == 130
+    for word in ("Traceback", "Task", "Error"):
+        assert word not in said + complaint
+
+
 def test_a_wrong_key_is_one_line_on_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,7 +406,8 @@ def test_a_wrong_key_is_one_line_on_the_command_line(
     with serve(lambda number, body: fail(401, f"bad key\n{KEY}")) as server:
         words = arena_command(tmp_path, make_many(2), "--judge", "http", "--url", server.url, "--model", "m")
         assert main(words) == 2
-        for more, text in ((["--body", "[]"], "is no JSON object"), (["--timeout", 0], "--timeout 0 and --retries 6"),
+        for more, text in ((["--body", "[]"], "is no JSON object"), (["--timeout", 0], "--timeout 0 "),
+                           (["--timeout", "nan"], "--timeout nan must be"),
                            (["--concurrency", 0], "--concurrency 0 must be at least 1")):  # fmt: skip
             assert main([*words, *map(str, more)]) == 2
             assert text in capsys.readouterr().err.splitlines()[-1]

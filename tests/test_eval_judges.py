@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,11 @@ from reviser.evaluation.evaluator import Evaluator
 from reviser.evaluation.evaluators import load
 from reviser.evaluation.generations import Generation
 from reviser.evaluation.judges.arena import Pair, make_pairs
-from reviser.evaluation.judges.models import (
+from reviser.evaluation.judges.critic import CriticJudge
+from reviser.evaluation.judges.likelihood_judge import EvaluatorScorer, LikelihoodJudge
+from reviser.evaluation.judges.messages import (
     CHAT_TEMPLATE,
     CRITIC_TEMPLATE,
-    CriticJudge,
-    EvaluatorScorer,
-    LikelihoodJudge,
     make_message,
     make_request,
     read_template,
@@ -58,9 +58,12 @@ def test_a_template_holds_each_part_once(tmp_path: Path) -> None:
     path.write_text("{request} {first} {second}")
     assert read_template(path) == "{request} {first} {second}"
     path.write_text("{request} {first} {first} {second}")
-    with pytest.raises(ConfigError, match=r"holds \{first\} 2 times"):
+    with pytest.raises(ConfigError, match=r"contains \{first\} 2 times; it must contain it exactly once"):
         read_template(path)
-    with pytest.raises(DataError, match="cannot be read"):
+    path.write_bytes(b"\xff")
+    with pytest.raises(DataError, match="not a text file in UTF-8"):
+        read_template(path)
+    with pytest.raises(DataError, match=r"cannot be read \(No such file or directory\)"):
         read_template(tmp_path / "none")
 
 
@@ -177,5 +180,6 @@ def test_the_evaluator_is_a_scorer_and_the_command_judges_with_it(
         for a, b in (sorted((pair.first, pair.second), key=lambda each: each.system) for pair in pairs)
     ]
     assert result["rows"][0]["win_rate"]["value"] == pytest.approx(sum(wins) / len(wins))
-    with pytest.raises(ConfigError, match="--margin -1 must be at least 0"):
-        LikelihoodJudge(scorer, -1)
+    for margin in (-1, math.nan, math.inf):
+        with pytest.raises(ConfigError, match=rf"--margin {margin} must be a finite number .* at least 0"):
+            LikelihoodJudge(scorer, margin)

@@ -1,9 +1,9 @@
-"""What judgments say: win rates with intervals, the judge's bias for a position, Bradley-Terry strengths.
+"""Scores from judgments: win rates with intervals, the judge's position bias, Bradley-Terry strengths.
 
-A tie is half a win. Judgments of one prompt hang together (several seeds, systems, both orders), so everything is
-averaged within prompts first and counted over prompts. Intervals are Wilson's with n the number of prompts: a
-prompt's mean lies in [0, 1] and varies no more than a coin of the same mean, so they are not too narrow for ties or
-repeated prompts, and they do not collapse where one side won everything, as a bootstrap's would.
+A tie is half a win. Judgments of the same prompt (several seeds, systems, both orders) are not independent, so
+values are averaged within each prompt first and counted over prompts. Intervals are Wilson's, with n the number of
+prompts: a prompt's mean lies in [0, 1] and varies no more than a coin with the same mean, so they are not too narrow
+for ties or repeated prompts. Unlike a bootstrap's, they do not collapse if one side won everything.
 
 >>> low, high = wilson(0.5, 100)
 >>> f"{low:.4f} to {high:.4f}"
@@ -30,13 +30,13 @@ from reviser.evaluation.judges.arena import EMPTY, FAILED, POINTS, UNANSWERED, J
 from reviser.evaluation.measures import Measure
 
 Z = NormalDist().inv_cdf(0.975)
-"""For intervals of 95%."""
+"""For 95% intervals."""
 Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share in [0, 1] with its interval of 95%, its standard error and the number of prompts."""
+    """A share in [0, 1] with its 95% interval, its standard error and the number of prompts."""
 
     value: float
     low: float
@@ -46,7 +46,7 @@ class Share:
 
     @classmethod
     def over(cls, prompts: Mapping[str, Sequence[float]]) -> Share | None:
-        """Of the values of each prompt; None where there are none."""
+        """The mean over prompts of the mean of each prompt's values; None if there are no prompts."""
         if not prompts:
             return None
         measure = Measure.of([fmean(values) for values in prompts.values()])
@@ -54,7 +54,7 @@ class Share:
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
-    """Wilson's interval of 95% for a share of n."""
+    """Wilson's 95% interval for a share of n."""
     square = Z * Z
     middle = (share + square / (2 * n)) / (1 + square / n)
     half = Z / (1 + square / n) * math.sqrt(share * (1 - share) / n + square / (4 * n * n))
@@ -63,7 +63,7 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Two systems against each other; the first one's wins."""
+    """Two systems against each other; wins and losses are those of `system`."""
 
     system: str
     opponent: str
@@ -76,7 +76,7 @@ class Pairing:
 
 
 def pairings(judgments: Sequence[Judgment]) -> list[Pairing]:
-    """A row for every two systems that met."""
+    """One row for every two systems that met."""
     met: dict[tuple[str, str], list[Judgment]] = defaultdict(list)
     order = {name: number for number, name in enumerate(systems_of(judgments))}
     for each in judgments:
@@ -86,7 +86,7 @@ def pairings(judgments: Sequence[Judgment]) -> list[Pairing]:
 
 
 def systems_of(judgments: Iterable[Judgment]) -> list[str]:
-    """All systems, by name."""
+    """The names of all systems, sorted."""
     return sorted({name for each in judgments for name in (each.first, each.second)})
 
 
@@ -113,13 +113,13 @@ def _by_prompt(values: Iterable[tuple[str, float]]) -> dict[str, list[float]]:
 
 
 def position_bias(judgments: Iterable[Judgment]) -> Share | None:
-    """The share of wins that went to the text shown first, ties left out; without bias it is one half."""
+    """The share of wins that went to the text shown first, without ties; one half means no bias."""
     asked = (each for each in judgments if each.verdict in ("first", "second") and each.reply != EMPTY)
     return Share.over(_by_prompt((each.prompt_id, POINTS[each.verdict]) for each in asked))
 
 
 def agreement(judgments: Iterable[Judgment]) -> Share | None:
-    """Where a pair was shown in both orders: how often both verdicts say the same."""
+    """How often the two verdicts on a pair shown in both orders agree."""
     known = {each.key: each for each in judgments if each.verdict in POINTS and each.reply != EMPTY}
     both = []
     for (first, second, prompt, seed), one in known.items():
@@ -135,15 +135,15 @@ class Strength:
 
     system: str
     strength: float
-    """In nats, about a mean of 0 over its group,"""
+    """In nats; the mean over its group is 0."""
     error: float | None
-    """with a standard error that holds for several judgments a prompt; None from a single prompt or system."""
+    """Standard error, valid for several judgments of one prompt; None with a single prompt or system."""
     group: int
-    """Strengths compare within a group alone: between groups nobody met, or one side took every point."""
+    """Strengths can be compared only within a group: between groups no pair met, or one side won every point."""
 
 
 def strengths(judgments: Sequence[Judgment]) -> list[Strength]:
-    """Strengths fitted to all that was decided, ties as half wins; the strongest first in each group."""
+    """Fit strengths to all decided judgments, ties as half wins; the strongest comes first in each group."""
     names = systems_of(judgments)
     index = {name: number for number, name in enumerate(names)}
     decided = [each for each in judgments if each.verdict in POINTS]
@@ -164,7 +164,7 @@ def strengths(judgments: Sequence[Judgment]) -> list[Strength]:
 
 
 Game = tuple[int, int, float, str]
-"""Who was shown first and second, the first one's points, the prompt."""
+"""The systems shown first and second, the points of the first, the prompt."""
 
 
 def _table(count: int, games: Iterable[Any]) -> Array:
@@ -177,9 +177,9 @@ def _table(count: int, games: Iterable[Any]) -> Array:
 
 
 def _groups(table: Array) -> list[list[int]]:
-    """Systems that have finite strengths together: each took a point, perhaps by way of others, from each.
+    """Systems that have finite strengths together: each won a point from every other, perhaps through others.
 
-    Ford's condition (1957) for the maximum of the likelihood to exist. Groups that beat others come before them.
+    This is Ford's condition (1957) for the likelihood to have a maximum. Groups that beat others come first.
     """
     reach = (table > 0) | np.eye(len(table), dtype=bool)
     for middle in range(len(table)):
@@ -189,7 +189,7 @@ def _groups(table: Array) -> list[list[int]]:
 
 
 def fit(table: Array) -> Array:
-    """The strengths of greatest likelihood, mean 0, for a table whose systems form one group; by Newton's method."""
+    """Maximum-likelihood strengths with mean 0, by Newton's method; the systems must form one group."""
     theta = np.zeros(len(table))
     counts = table + table.T
     best = _log_likelihood(theta, table)
@@ -226,8 +226,8 @@ def _information(theta: Array, counts: Array) -> Array:
 def _errors(theta: Array, games: Sequence[Any]) -> Array | None:
     """Standard errors by the sandwich H^-1 (sum over prompts of g g^T) H^-1 with P / (P - 1) for P prompts.
 
-    For two systems and one judgment a prompt it is the textbook's 1 / (n p (1 - p)) but for that factor; ties and
-    several judgments of one prompt, which the textbook's takes for independent coins, come out right too.
+    For two systems and one judgment per prompt this is the textbook's 1 / (n p (1 - p)) times that factor. Unlike
+    the textbook's formula, it does not treat ties and several judgments of one prompt as independent coins.
     """
     gradients: dict[str, Array] = defaultdict(lambda: np.zeros(len(theta)))
     chance, counts = _chances(theta), np.zeros((len(theta), len(theta)))
@@ -247,9 +247,11 @@ def _errors(theta: Array, games: Sequence[Any]) -> Array | None:
 
 
 def score(judgments: Sequence[Judgment]) -> dict[str, Any]:
-    """All scores, ready for a result document; `rows` are the pairings."""
+    """All scores as plain values for a result; `rows` are the pairings."""
     if not any(each.verdict in POINTS for each in judgments):
-        raise DataError(f"of {len(judgments)} judgments none names a winner or a tie; there is nothing to score")
+        raise DataError(
+            f"of {len(judgments)} judgments none names a winner or a tie; judge more pairs, or choose another judge"
+        )
     rows, names = pairings(judgments), systems_of(judgments)
     decided = {(each.system, each.opponent): each for each in rows if each.win_rate is not None}
     return {
