@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from reviser.errors import ConfigError, DataError
 from reviser.evaluation.suites.base import SILENT, Listener, Suite, option
 from reviser.evaluation.suites.scoring import DTYPES
 from reviser.evaluation.suites.writing import DEVICE, PROMPTS
-from reviser.files import hash_file, locked
+from reviser.files import hash_file
 from reviser.reports.results import hash_files, make_result
 
 if TYPE_CHECKING:
@@ -131,33 +130,27 @@ class Arena(Suite):
 
     def _judge(self, judge: Judge, pairs: list[Pair], listener: Listener, handle_signals: bool) -> bool:
         """Judge what is missing; whether nothing is missing any more."""
-        from reviser.evaluation.judges.arena import JudgmentFile, decide_empty, hold
+        from reviser.evaluation.judges.arena import decide_empty, hold, open_judgments
 
-        path = Path(self.judgments)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with locked(path):
-                file = JudgmentFile(path, judge.name)
-                for judgment in decide_empty(file.missing(pairs), judge.name):
-                    file.add(judgment)
-                missing = file.missing(pairs)
-                with listener.count("arena", len(missing), "judgments") as advance:
-                    stop_text = "finishing what the judge was asked; Ctrl-C again leaves at once"
-                    return hold(
-                        judge, missing, file, lambda _: advance(1), lambda: listener.note(stop_text), handle_signals
-                    )
-        except BlockingIOError:
-            raise ConfigError(
-                f"{path}: another run is writing judgments to it; wait for that one or give a new file"
-            ) from None
+        with open_judgments(self.judgments, judge.name) as file:
+            for judgment in decide_empty(file.missing(pairs), judge.name):
+                file.add(judgment)
+            missing = file.missing(pairs)
+            with listener.count("arena", len(missing), "judgments") as advance:
+                stop_text = "finishing what the judge was asked; Ctrl-C again leaves at once"
+                return hold(
+                    judge, missing, file, lambda _: advance(1), lambda: listener.note(stop_text),
+                    handle_signals=handle_signals,
+                )  # fmt: skip
 
     def _open_judge(self) -> Judge:
-        from reviser.evaluation.judges.models import CHAT_TEMPLATE, CRITIC_TEMPLATE, read_template
+        from reviser.evaluation.judges.messages import CHAT_TEMPLATE, CRITIC_TEMPLATE, read_template
 
         template = read_template(self.template) if self.template else None
         if self.judge == "http":
             return self._open_chat(template or CHAT_TEMPLATE)
-        from reviser.evaluation.judges.models import CriticJudge, EvaluatorScorer, LikelihoodJudge
+        from reviser.evaluation.judges.critic import CriticJudge
+        from reviser.evaluation.judges.likelihood_judge import EvaluatorScorer, LikelihoodJudge
 
         if self.judge == "critic":
             return CriticJudge(self._load(), self.batch, self.reply_tokens or 16, template or CRITIC_TEMPLATE)
@@ -165,7 +158,7 @@ class Arena(Suite):
 
     def _open_chat(self, template: str) -> Judge:
         from reviser.evaluation.judges.endpoint import Endpoint, read_key
-        from reviser.evaluation.judges.models import ChatJudge
+        from reviser.evaluation.judges.chat import ChatJudge
 
         endpoint = Endpoint(
             str(self.url), str(self.model), read_key(self.key_env), self.timeout, self.retries, 1.0,
