@@ -15,11 +15,11 @@ from reviser.diffusion.bound import bound_nats
 from reviser.diffusion.denoiser import FAMILIES, num_parameters
 from reviser.diffusion.denoiser_folder import denoiser_tokenizer, family_of, load_denoiser, save_denoiser
 from reviser.diffusion.heldout_canvases import SAMPLES, HeldoutCanvases
-from reviser.diffusion.trainer import count_parameters, trainer_of
 from reviser.errors import CheckpointError, ConfigError
 from reviser.model.checkpoint import from_pretrained
 from reviser.tokenizer import load
 from reviser.training.distributed import Team
+from reviser.training.families import count_parameters
 from reviser.training.loop import Trainer
 from reviser.training.progress import Progress
 from reviser.training.recipes import mdlm_small, sedd_small, small
@@ -36,7 +36,7 @@ HARD = (
 def make_trainer(data, *changes):
     chosen, shards = settings(*changes), Shards.open(data, "train")
     team = Team(0, 1, CPU)
-    return trainer_of(chosen)(chosen, Slots.of(shards, chosen.data.jobs), team, None, Shards.open(data, "heldout"))
+    return Trainer(chosen, Slots.of(shards, chosen.data.jobs), team, None, Shards.open(data, "heldout"))
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -18,7 +18,6 @@ from reviser.cli import build_parser, main
 from reviser.cli.reproduce import is_there, is_trained, resumed, run_step, run_steps
 from reviser.diffusion.denoiser import FAMILIES
 from reviser.diffusion.denoiser_folder import save_denoiser
-from reviser.diffusion.trainer import count_parameters
 from reviser.errors import CheckpointError, ConfigError, DataError
 from reviser.evaluation.metrics.flops import diffusion_flops, flops
 from reviser.evaluation.records import Generation, Prompt, format_command, make_result, run_as, write_result
@@ -38,6 +37,7 @@ from reviser.paper.reproduction import DENOISERS, SCALES, SYSTEMS, Setup, Step, 
 from reviser.paper.writing_costs import flops_rows, time_system
 from reviser.reports.sections import render
 from reviser.tokenizer import load
+from reviser.training.families import count_parameters
 from reviser.training.progress import PEAK_FLOPS
 from reviser.training.runs import Run
 

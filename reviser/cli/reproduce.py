@@ -361,9 +361,9 @@ def _made(setup: Setup, step: Step) -> list[Path]:
 
 def _make_data(setup: Setup) -> None:
     """Scale debug trains on this package's own source text, as it was at first."""
-    from reviser.cli.train import prepare_own_source
+    from reviser.training.own_source import prepare_own_source
 
-    prepare_own_source(setup.out / "own-source").rename(setup.data_folder)
+    prepare_own_source(setup.out / "own-source" / "data").rename(setup.data_folder)
 
 
 def _make_prompts(setup: Setup) -> None:
