@@ -190,6 +190,25 @@ def test_a_hub_id_out_of_reach_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
     assert "\n" not in str(caught.value)
 
 
+def test_the_hubs_retries_are_not_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub, logging = pytest.importorskip("huggingface_hub"), pytest.importorskip("huggingface_hub.utils.logging")
+    logger = logging.get_logger("huggingface_hub.utils._http")
+
+    def retry(*_: object, **__: object) -> None:
+        for number in range(5):
+            logger.warning(f"Retrying in {number}s")
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr(hub, "snapshot_download", retry)
+    level = logging.get_verbosity()
+    with pytest.raises(CheckpointError, match=r"out of reach: Name or service not known$"):
+        find("no-such/model")
+    assert capsys.readouterr().err == ""
+    assert logging.get_verbosity() == level
+
+
 def test_a_hub_id_without_the_hub_package_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(MissingPackageError, match="run: pip install huggingface_hub"):

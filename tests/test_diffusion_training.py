@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -14,15 +16,17 @@ from reviser.data.shards import Shards
 from reviser.diffusion.bound import bound_nats
 from reviser.diffusion.denoiser import FAMILIES, num_parameters
 from reviser.diffusion.denoiser_folder import denoiser_tokenizer, family_of, load_denoiser, save_denoiser
+from reviser.diffusion.families import DenoiserFamily
 from reviser.diffusion.heldout_canvases import SAMPLES, HeldoutCanvases
-from reviser.diffusion.trainer import count_parameters, trainer_of
 from reviser.errors import CheckpointError, ConfigError
 from reviser.model.checkpoint import from_pretrained
 from reviser.tokenizer import load
 from reviser.training.distributed import Team
+from reviser.training.families import count_parameters, find_family, register_family
 from reviser.training.loop import Trainer
 from reviser.training.progress import Progress
 from reviser.training.recipes import mdlm_small, sedd_small, small
+from reviser.training.reviser_family import ReviserFamily
 
 CPU = torch.device("cpu")
 BOTH = pytest.mark.parametrize("family", FAMILIES)
@@ -36,7 +40,7 @@ HARD = (
 def make_trainer(data, *changes):
     chosen, shards = settings(*changes), Shards.open(data, "train")
     team = Team(0, 1, CPU)
-    return trainer_of(chosen)(chosen, Slots.of(shards, chosen.data.jobs), team, None, Shards.open(data, "heldout"))
+    return Trainer(chosen, Slots.of(shards, chosen.data.jobs), team, None, Shards.open(data, "heldout"))
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -98,7 +102,7 @@ def test_training_can_begin_with_a_folders_weights(run, data):
 def test_a_run_goes_on_only_as_the_family_it_was(run, tmp_path, capsys):
     family, other = family_of(run / "model"), copied(run, tmp_path)
     line = fail(capsys, "--resume", other, "--set", "family=reviser")
-    assert line == f"the checkpoint is of family={family}, not reviser; a run goes on as what it began as"
+    assert line == f"the checkpoint is of family={family}, not reviser; drop the setting that changes it"
 
 
 @BOTH
@@ -108,7 +112,7 @@ def test_one_batch_can_be_learnt_by_heart(family, data):
     work = next(iter(feed))
     feed.close()
     found = []
-    with Progress(trainer.settings, 0, False, None) as progress:
+    with Progress(trainer.settings) as progress:
         for _ in range(80):
             trainer.step = 3
             trainer.advance(work, progress)
@@ -165,10 +169,30 @@ def test_recipes_are_as_large_as_small(num_text):
         assert config.data.jobs == small(alphabet).data.jobs
 
 
-def test_a_family_has_its_own_trainer(data):
-    assert trainer_of(settings()) is Trainer
-    with pytest.raises(ValueError, match="Trainer does not train mdlm"):
-        Trainer(settings("family=mdlm"), None, Team(0, 1, CPU))
+def test_families_are_found_by_name_and_others_can_be_added(data):
+    assert [find_family(name).name for name in ("reviser", "mdlm", "sedd")] == ["reviser", "mdlm", "sedd"]
+    with pytest.raises(ConfigError) as caught:
+        settings("family=mdml")
+    assert str(caught.value) == "no family 'mdml'; families are reviser, mdlm, sedd; did you mean mdlm?"
+    with pytest.raises(ConfigError, match=r"^there is already a family 'mdlm'; give this one another name$"):
+        register_family(DenoiserFamily("mdlm"))
+
+    class Quiet(ReviserFamily):
+        def write_samples(self, model, tokenizer, settings):
+            return "nothing"
+
+    register_family(Quiet("quiet"))
+    register_family(Quiet("quiet"))
+    with pytest.raises(ConfigError, match=r"^there is already a family 'quiet'; give this one another name$"):
+        register_family(ReviserFamily("quiet"))
+    trainer = make_trainer(data, "family=quiet", "train.steps=1")
+    assert trainer.family.write_samples(None, None, None) == "nothing"
+    assert trainer.train()
+
+
+def test_training_imports_no_diffusion_model_until_one_is_asked_for():
+    code = "import sys, reviser.training.api; sys.exit(any('diffusion' in name for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_errors_are_one_line(run, data, tmp_path, capsys):

@@ -133,7 +133,7 @@ def test_processes_stop_together(data: Path, tmp_path: Path) -> None:
         process.join(60)
     assert [process.exitcode for process in processes] == [130, 130]
     (step,) = [int(path.name[5:]) for path in (run / "checkpoints").glob("step-*")]
-    assert (tmp_path / "rank0").read_text().splitlines()[-1].startswith(f"saved at step {step}; go on with: ")
+    assert (tmp_path / "rank0").read_text().splitlines()[-1].startswith(f"saved at step {step}; resume with: ")
 
 
 def test_numbers_go_from_host_to_host_and_never_over_a_device() -> None:

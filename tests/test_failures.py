@@ -32,7 +32,7 @@ from tiny import (
 
 from reviser.data.corpus import prepare
 from reviser.data.shards import read_header
-from reviser.errors import CheckpointError, DivergenceError
+from reviser.errors import CheckpointError, ConfigError, DivergenceError
 from reviser.files import locked
 from reviser.tokenizer import load as load_tokenizer
 from reviser.training.recipes import RECIPES
@@ -61,6 +61,7 @@ def test_a_run_folder_is_never_overwritten(
     [
         ([], "give either a recipe or --resume RUN"),
         (["debug", "--resume", "somewhere"], "give either a recipe or --resume RUN"),
+        (["--resume", "somewhere", "--out", "x"], "somewhere is resumed where it is; leave --out x away"),
         (["debug", "--steps", "0"], "--steps 0 must be at least 1"),
         (["dbug"], f"no recipe 'dbug'; recipes are {', '.join(RECIPES)}"),
         (["small"], "small needs text to train on; make a folder with reviser data prepare, give it as --data"),
@@ -99,6 +100,22 @@ def test_a_setting_that_cannot_be_used_leaves_no_folder_behind(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_an_order_that_cannot_be_drawn_leaves_no_folder_behind(
+    is_there: bool, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ConfigError("this order cannot be drawn")
+
+    monkeypatch.setattr("reviser.data.packing.Packer._draw_once", refuse)
+    monkeypatch.setattr("reviser.training.reviser_family.ReviserFamily.make_heldout", lambda *_, **__: None)
+    if is_there:
+        (tmp_path / "new" / "run").mkdir(parents=True)
+    line = fail(capsys, "debug", "--data", data, "--out", tmp_path / "new" / "run")
+    assert line == "this order cannot be drawn"
+    assert [path.name for path in tmp_path.rglob("*")] == (["new", "run"] if is_there else [])
+
+
 def test_a_gpu_that_is_not_there_is_named(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if torch.cuda.is_available():
         pytest.skip("a GPU is there")
@@ -109,7 +126,7 @@ def test_a_gpu_that_is_not_there_is_named(data: Path, tmp_path: Path, capsys: py
 def test_a_run_without_a_checkpoint_says_so(half: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = copied(half, tmp_path)
     shutil.rmtree(checkpoint(run, 4))
-    assert fail(capsys, "--resume", run) == f"{run} has no checkpoint yet; remove it and start the run anew"
+    assert fail(capsys, "--resume", run) == f"{run} has no checkpoint yet; remove it and start the run again"
     line = fail(capsys, "debug", "--out", run)
     assert line == f"{run} exists already; remove it or choose another --out"
     with pytest.raises(CheckpointError, match=r"has no checkpoint of step 3; it has \[4\]"):
@@ -155,8 +172,7 @@ def test_a_checkpoint_of_another_shape_or_optimizer_is_named(half: Path, capsys:
     assert line.startswith("the checkpoint: tensor ")
     assert "has the shape" in line
     line = fail(capsys, "--resume", half, "--set", "optimizer.name=muon")
-    wanted = "the checkpoint was not made with optimizer.name=muon; go on with the optimizer it was begun with"
-    assert line == wanted
+    assert line == "the checkpoint was made with optimizer.name=adamw; resume with that one"
 
 
 def test_a_damaged_shard_is_named(data: Path, half: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,8 +204,8 @@ def test_a_run_goes_on_with_its_own_data_alone(
     prepare([source], tmp_path / "again" / "data", load_tokenizer("bytes"), holdout=0.1)
     old, new = (read_header(each).sha256[:12] for each in (data, tmp_path / "again" / "data"))
     assert fail(capsys, "--resume", run) == (
-        f"the checkpoint was made with other data (sha256 {old}, now {new}); a run goes on with the data it was "
-        "begun with: give that folder as --data, or start a run of its own"
+        f"the checkpoint was made with other data (sha256 {old}, now {new}); give the folder the run began with as "
+        "--data, or start another run"
     )
     assert train("--resume", run, "--data", moved) == 0
     assert losses(run) == losses(whole)
@@ -209,7 +225,7 @@ def test_a_loss_that_is_no_number_ends_the_run_before_anything_is_saved(
     changes = ["optimizer.lr=1e30", f"train.log_every={log_every}", "train.eval_every=100", "train.save_every=6"]
     line = fail(capsys, "--resume", run, *(f"--set={each}" for each in changes))
     assert line == (
-        "step 6: loss nan, gradient norm nan; the checkpoint of step 4 is whole; continue it with a smaller "
+        "step 6: loss nan, gradient norm nan; the checkpoint of step 4 is intact; continue it with a smaller "
         "--set optimizer.lr or optimizer.clip"
     )
     assert Run(run).steps() == [4]
@@ -254,7 +270,7 @@ def test_a_full_disk_is_named_and_the_last_checkpoint_stays(
     lines = (tmp_path / "output").read_text().splitlines()
     assert lines[-1].startswith(f"error: {text.format(run=run)}")
     assert "File too large" in lines[-1]
-    assert "; the checkpoint of step 4 is whole" in lines[-1]
+    assert "; the checkpoint of step 4 is intact" in lines[-1]
     assert {path.name: path.read_bytes() for path in checkpoint(run, 4).iterdir()} == before
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000004"]
     assert train("--resume", run) == 0
@@ -281,7 +297,7 @@ def test_what_the_system_refuses_on_the_way_is_named(
     monkeypatch.setattr(trainer, "_measure", refuse)
     with pytest.raises(CheckpointError) as caught:
         trainer.train()
-    rest = "there is no checkpoint yet; mend that and start the run anew"
+    rest = "there is no checkpoint yet; fix that and start the run again"
     assert str(caught.value) == f"training stopped at step 4: {text}; {rest}"
 
 
@@ -301,7 +317,7 @@ def test_a_model_that_cannot_be_written_is_named(data: Path, tmp_path: Path) -> 
     (tmp_path / "run" / f".model.{os.getpid()}.new").touch()
     path = tmp_path / "run" / "model"
     with pytest.raises(
-        CheckpointError, match=f"^cannot write {path}: File exists; the checkpoint of step 1 is whole;"
+        CheckpointError, match=f"^cannot write {path}: File exists; the checkpoint of step 1 is intact;"
     ):
         trainer.finish()
 
@@ -356,6 +372,4 @@ def test_a_folder_that_cannot_be_made_is_named(
     (tmp_path / "file").write_text("")
     line = fail(capsys, "debug", "--data", data, "--out", tmp_path / "file" / "run")
     assert line == f"cannot make the run folder {tmp_path / 'file' / 'run'}: Not a directory"
-    line = fail(capsys, "debug", "--out", tmp_path / "file" / "run")
-    assert line.startswith(f"cannot write {tmp_path / 'file' / 'own-source' / 'source.jsonl'}: ")
-    assert line.endswith("; choose another --out")
+    assert fail(capsys, "debug", "--out", tmp_path / "file" / "run") == line

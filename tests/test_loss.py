@@ -122,3 +122,18 @@ def test_the_fused_kernel_agrees_with_the_plain_one_on_cuda() -> None:
         results.append([total.detach(), *gradients(total, hidden, weight)])
     for plain, fused in zip(*results, strict=True):
         torch.testing.assert_close(fused, plain, atol=1e-4, rtol=1e-4)
+
+
+def test_a_number_of_columns_is_enough_without_a_mask() -> None:
+    hidden, weight, _, _, weights = random_batch(3)
+    labels = torch.randint(-1, 7, (2, 9))
+    hidden.requires_grad_(), weight.requires_grad_()
+    plain = -(hidden @ weight[:7].T).log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    wanted = (plain.where(labels >= 0, 0.0) * weights).sum()
+    total, _ = loss(hidden, weight, labels, None, 7, weights)
+    torch.testing.assert_close(total, wanted, atol=1e-4, rtol=1e-6)
+    for got, want in zip(gradients(total, hidden, weight), gradients(wanted, hidden, weight), strict=True):
+        torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(nats(hidden, weight, labels, None, 7), plain.detach().where(labels >= 0, 0.0))
+    with pytest.raises(ValueError, match=r"^a mask needs an alphabet, not 7 columns: its bits are special actions$"):
+        loss(hidden, weight, labels, torch.full((2, 9), EVERYTHING), 7)

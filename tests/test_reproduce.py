@@ -17,7 +17,6 @@ from reproducing import BYTES, Notes, one_line, save_model
 from reviser.actions import Alphabet
 from reviser.cli import build_parser, main
 from reviser.cli.fields import from_args
-from reviser.diffusion.trainer import count_parameters
 from reviser.errors import CheckpointError, ConfigError, DataError
 from reviser.evaluation.generations import Generation, Prompt
 from reviser.evaluation.metrics.flops import diffusion_flops, flops
@@ -42,6 +41,7 @@ from reviser.paper.writing_costs import flops_rows, time_system
 from reviser.reports.results import format_command, make_result, write_result
 from reviser.reports.sections import render
 from reviser.tokenizer import load
+from reviser.training.families import count_parameters
 from reviser.training.progress import PEAK_FLOPS
 from reviser.training.runs import Run
 

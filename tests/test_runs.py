@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,8 +28,10 @@ from tiny import (
     wait_for,
 )
 
+from reviser.cli import main
 from reviser.config import load as load_config
-from reviser.model.checkpoint import from_pretrained, tokenizer_of
+from reviser.errors import CheckpointError
+from reviser.model.checkpoint import find, from_pretrained, tokenizer_of, weights
 from reviser.training.runs import Run
 from reviser.training.settings import RunConfig
 
@@ -45,7 +48,7 @@ def test_a_run_stopped_at_any_step_goes_on_as_if_it_had_not(
     assert list(losses(whole)) == list(range(1, 13))
     run = copied(half, tmp_path)
     assert train("--resume", run, "--steps", 3) == 0
-    assert f"saved at step 7; go on with: reviser train --resume {run}" in capsys.readouterr().err
+    assert f"saved at step 7; resume with: reviser train --resume {run}" in capsys.readouterr().err
     assert train("--resume", run) == 0
     assert losses(run) == losses(whole)
     one, other = (from_pretrained(each / "model").state_dict() for each in (run, whole))
@@ -88,7 +91,7 @@ def test_a_run_that_is_asked_to_stop_saves_first(number: int, data: Path, tmp_pa
     assert step >= 3
     assert max(losses(run)) == step
     last = (tmp_path / "output").read_text().splitlines()[-1]
-    assert last == f"saved at step {step}; go on with: reviser train --resume {run}"
+    assert last == f"saved at step {step}; resume with: reviser train --resume {run}"
     assert train("--resume", run, "--steps", 1) == 0
     other = tmp_path / "other"
     assert start(data, other, *more, more=["--steps", step + 1]) == 0
@@ -172,6 +175,53 @@ def test_filling_gaps_is_measured_apart(data: Path, tmp_path: Path, capsys: pyte
     assert scalars.Scalars("infill_bits_per_byte")[0].value == pytest.approx(bound.bits_per_byte)
 
 
+def test_an_unfinished_run_can_write(half: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = copied(half, tmp_path)
+    newest = run / "checkpoints" / "step-00000004"
+    assert find(run) == Run(run).model_folder == newest
+    model, saved = from_pretrained(run), Run(run).load()
+    assert all(torch.equal(tensor, saved.weights[name]) for name, tensor in weights(model).items())
+    assert tokenizer_of(run).num_text == 257
+    assert main(["info", str(run), "--json"]) == 0
+    about = json.loads(capsys.readouterr().out)
+    assert (about["folder"], about["trained"]["steps"]) == (str(newest), 4)
+    assert main(["generate", "the", "--model", str(run), "--max-tokens", "8", "--seed", "1"]) == 0
+    (newest / "config.json").unlink()
+    with pytest.raises(CheckpointError) as caught:
+        find(run)
+    assert str(caught.value) == (
+        f"{newest} was saved by an older version, without the config.json that loading it takes; "
+        f"run: reviser train --resume {run}"
+    )
+    shutil.rmtree(newest)
+    with pytest.raises(CheckpointError) as caught:
+        find(run)
+    assert str(caught.value) == (
+        f"{run} is a run without a model or checkpoint yet; let it train longer, or give another folder"
+    )
+
+
+def test_a_finished_run_stands_for_its_model(whole: Path) -> None:
+    assert find(whole) == Run(whole).model_folder == whole / "model"
+
+
+def test_a_checkpoint_of_before_goes_on(whole: Path, half: Path, tmp_path: Path) -> None:
+    run = copied(half, tmp_path)
+    for name in ("config.json", "tokenizer.json"):
+        (run / "checkpoints" / "step-00000004" / name).unlink()
+    assert train("--resume", run) == 0
+    assert losses(run) == losses(whole)
+
+
+def test_a_damaged_line_of_metrics_is_dropped(whole: Path, half: Path, tmp_path: Path) -> None:
+    run = copied(half, tmp_path)
+    content = (run / "metrics.jsonl").read_bytes()
+    (run / "metrics.jsonl").write_bytes(content + b'{"step": 3, \xff\n')
+    assert len(Run(run).metrics) == content.count(b"\n")
+    assert train("--resume", run) == 0
+    assert losses(run) == losses(whole)
+
+
 def test_only_the_newest_checkpoints_are_kept(whole: Path) -> None:
     assert Run(whole).steps() == [8, 12]
     assert not list((whole / "checkpoints").glob(".*"))
@@ -192,13 +242,17 @@ def test_debug_trains_on_the_package_itself(
     result = json.loads(out)
     assert (result["run"], result["step"], result["is_done"]) == ("runs/debug", 2, True)
     assert result["bound_perplexity"] > 1
-    assert err.startswith("run runs/debug: 274,352 parameters, order runs:jump=0.05,start=end, ")
+    first, second = err.splitlines()[:2]
+    assert first == "no data folder given: training on this package's own source, prepared in runs/debug/data"
+    assert second.startswith("run runs/debug: 274,352 parameters, order runs:jump=0.05,start=end, ")
     assert "step      2/2  loss " in err
-    assert sorted(path.name for path in Path("runs").iterdir()) == ["debug", "own-source"]
+    assert [path.name for path in Path("runs").iterdir()] == ["debug"]
     assert sorted(path.name for path in Path("runs/debug").iterdir()) == [
-        ".lock", "checkpoints", "config.json", "log.txt", "metrics.jsonl", "model", "run.json", "samples",
-        "tensorboard",
+        ".lock", "checkpoints", "config.json", "data", "log.txt", "metrics.jsonl", "model", "run.json", "samples",
+        "source.jsonl", "tensorboard",
     ]  # fmt: skip
+    assert json.loads(Path("runs/debug/run.json").read_text())["data"] == str(tmp_path / "runs/debug/data")
+    assert train("--resume", "runs/debug", "--set", "train.steps=3") == 0
 
 
 def test_show_prints_the_config_and_trains_nothing(

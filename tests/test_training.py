@@ -25,6 +25,7 @@ from reviser.model.checkpoint import save_pretrained, weights
 from reviser.model.size import flops_per_position, num_parameters
 from reviser.model.transformer import Transformer
 from reviser.orders.registry import parse_order
+from reviser.training.distributed import gather_optimizers, set_optimizers
 from reviser.training.objective import Objective, label_nats, to_inputs
 from reviser.training.optimizer import build_optimizers, lr_factor, set_lr
 from reviser.training.progress import Speed, step_flops
@@ -292,6 +293,21 @@ def test_a_model_in_pieces_is_gathered_once_a_step(data: Path) -> None:
     for mine, theirs in zip(second.parameters(), trainer.model.parameters(), strict=True):
         assert torch.equal(mine, theirs)
     assert not torch.equal(first.embedding.weight, second.embedding.weight)
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_the_state_of_optimizers_comes_back(name: str, data: Path) -> None:
+    one, other = (make_trainer(data, f"optimizer.name={name}", "optimizer.beta1=0.8") for _ in range(2))
+    one.train(2)
+    state = gather_optimizers(one.model, one.optimizers)
+    assert {path.rpartition("/")[0] for path in state} == dict(one.model.named_parameters()).keys()
+    set_optimizers(other.model, other.optimizers, state)
+    again = gather_optimizers(other.model, other.optimizers)
+    assert again.keys() == state.keys()
+    assert all(torch.equal(again[path], state[path]) for path in state)
+    assert other.optimizers[-1].param_groups[0]["betas"][0] == 0.8
+    with pytest.raises(CheckpointError, match=r"^the optimizer's state names new, which this model does not have$"):
+        set_optimizers(other.model, other.optimizers, {"new/exp_avg": torch.zeros(1)})
 
 
 # recipes and settings

@@ -75,7 +75,6 @@ def run_train(args: argparse.Namespace) -> int:
 
     from reviser.actions import Alphabet
     from reviser.config import override, to_dict
-    from reviser.diffusion.trainer import trainer_of
     from reviser.reports.results import make_result
     from reviser.training.recipes import find_recipe
     from reviser.training.train_speed import profile_recipe
@@ -84,7 +83,7 @@ def run_train(args: argparse.Namespace) -> int:
         raise ConfigError(f"--steps {args.steps} and --warmup {args.warmup} must be at least 1 and 0")
     settings = override(find_recipe(args.recipe)(Alphabet(args.vocabulary, args.vocabulary - 1)), args.set)
     if args.profile:
-        print(profile_recipe(settings, args.device, kind=trainer_of(settings)))
+        print(profile_recipe(settings, args.device))
         return 0
     row = _measure_training(args, settings)
     result = make_result("train_speed", [row], to_dict(settings), sys.argv[1:], torch=torch.__version__)
@@ -92,7 +91,6 @@ def run_train(args: argparse.Namespace) -> int:
 
 
 def _measure_training(args: argparse.Namespace, settings: RunConfig) -> dict[str, Any]:
-    from reviser.diffusion.trainer import trainer_of
     from reviser.training.train_speed import measure_plain, measure_recipe
 
     positions, context = settings.train.rows * settings.data.row, settings.model.context
@@ -102,7 +100,7 @@ def _measure_training(args: argparse.Namespace, settings: RunConfig) -> dict[str
         "row": settings.data.row,
         "positions_per_step": positions * settings.train.accumulate,
         "dropout": settings.model.dropout,
-        "ours": measure_recipe(settings, args.steps, args.warmup, args.device, trainer_of(settings)),
+        "ours": measure_recipe(settings, args.steps, args.warmup, args.device),
     }
     if not args.no_plain:
         row["plain"] = measure_plain(settings.model, positions, context, args.steps, args.warmup, args.device)

@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from reviser.data.examples import Slots
-from reviser.data.packing import Drawn, Packed, Packer, fit, join
+from reviser.data.examples import Examples, Slots
+from reviser.data.packing import Drawn, Packed, fit, join
 from reviser.errors import ConfigError
 from reviser.orders.rng import Random
 
@@ -63,6 +63,23 @@ class Batch:
     after: Position
 
 
+class RowPacker(Protocol):
+    """Turns examples into rows: `packing.Packer` for trajectories, `diffusion.canvases.CanvasPacker` for canvases."""
+
+    @property
+    def row(self) -> int:
+        """Positions of a row."""
+        ...
+
+    def draw(self, examples: Examples) -> Drawn:
+        """What is random about each example, and how many positions it takes."""
+        ...
+
+    def fill(self, drawn: Drawn, places: Numbers, num_rows: int, shuffle: Random | None = None) -> Packed:
+        """The rows of examples whose places are chosen."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RowBlock:
     """Rows in the making, and the examples that they leave over."""
@@ -78,7 +95,7 @@ class Batches:
     def __init__(
         self,
         slots: Slots,
-        packer: Packer,
+        packer: RowPacker,
         num_rows: int,
         seed: int = 0,
         workers: int = 1,

@@ -17,41 +17,47 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reviser.actions import EVERYTHING
-from reviser.canvas import Rules
-from reviser.config import CanvasConfig
+from reviser.actions import EVERYTHING, Alphabet
 from reviser.data.examples import NEAR, Examples, JobConfig
-from reviser.data.packing import Drawn, Packed, Packer, example_table, mark_padding
+from reviser.data.packing import Drawn, Packed, example_table, fit, mark_padding
 from reviser.errors import ConfigError
 from reviser.orders.draw import Rows
 from reviser.orders.kernels import _below, jit
-from reviser.orders.policies import LeftToRight
+from reviser.orders.rng import Random
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class CanvasPacker(Packer):
-    """Puts examples on canvases and packs them; what it draws is how long their rooms are."""
+class CanvasPacker:
+    """Puts examples on canvases and packs them (`data.batches.RowPacker`); what it draws is each room's length."""
 
-    longest_room: int = 0
+    alphabet: Alphabet
+    row: int
+    context: int
+    """Places of the longest canvas."""
+    longest_room: int
     """Places of a continuation's room."""
-    longest_gap: int = 0
+    longest_gap: int
     """Places of a room with text behind it."""
 
     @classmethod
-    def of(cls, rules: Rules, jobs: JobConfig, row: int, context: int) -> CanvasPacker:
-        """For canvases of at most `context` places."""
-        longest, gap = jobs.length[1] + NEAR + 1, 2 * jobs.gap[1] + 1
-        return cls(LeftToRight(), rules, CanvasConfig(), row, context, longest_room=longest, longest_gap=gap)
+    def of(cls, alphabet: Alphabet, jobs: JobConfig, row: int, context: int) -> CanvasPacker:
+        """Rooms as the jobs want them."""
+        return cls(alphabet, row, context, jobs.length[1] + NEAR + 1, 2 * jobs.gap[1] + 1)
+
+    def pack(self, examples: Examples) -> Packed:
+        """All examples in few rows."""
+        drawn = self.draw(examples)
+        return self.fill(drawn, *fit(drawn.sizes, self.row))
 
     def draw(self, examples: Examples) -> Drawn:
         """A room for each example; targets that do not fit are cut."""
         given = examples.prefix + examples.suffix
-        limit = (self.context or self.row) - given
+        limit = self.context - given
         if len(examples) and limit.min() < 1:
             raise ConfigError(
-                f"an example of {int(given.max())} prompt tokens does not fit {self.context or self.row} places; "
+                f"an example of {int(given.max())} prompt tokens does not fit {self.context} places; "
                 "raise model.context or shorten jobs.prefix and jobs.suffix"
             )
         cut = replace(examples, length=np.minimum(examples.length, limit), states=examples.states.copy())
@@ -63,18 +69,22 @@ class CanvasPacker(Packer):
                     np.zeros(count))  # fmt: skip
         return Drawn(cut, none, given + rooms)
 
-    def _fill(self, examples: Examples, drawn: Rows, sizes: Array, places: Array, num_rows: int) -> Packed:
-        alphabet, shape = self.rules.alphabet, (num_rows, self.row)
+    def fill(self, drawn: Drawn, places: Array, num_rows: int, shuffle: Random | None = None) -> Packed:
+        """The rows of examples whose places are chosen; `shuffle` puts the rows in a random order."""
+        if shuffle is not None:
+            order = np.random.default_rng(shuffle.state).permutation(num_rows)
+            places[:, 0] = order[places[:, 0]]
+        examples, sizes, alphabet, shape = drawn.examples, drawn.sizes, self.alphabet, (num_rows, self.row)
         tokens, labels = np.full(shape, alphabet.pad, np.int32), np.full(shape, -1, np.int32)
         positions, segments = np.zeros(shape, np.int32), np.full(shape, -1, np.int32)
         table = example_table(examples, places)
         _fill_canvases(table, sizes[table[:, 3]], examples.tokens, alphabet.pad, tokens, labels, positions, segments)
         num_places = np.bincount(places[:, 0], sizes, num_rows).astype(np.int64)
         nothing = np.empty((*shape, 0), np.int32)
-        mark_padding(num_places, self.context or self.row, alphabet.pad, alphabet.none, tokens, positions, segments,
+        mark_padding(num_places, self.context, alphabet.pad, alphabet.none, tokens, positions, segments,
                       nothing, nothing)  # fmt: skip
         valid = np.full(shape, EVERYTHING, np.int64)
-        return Packed(tokens, labels, valid, positions, segments, None, None, num_places, places, drawn.log_q,
+        return Packed(tokens, labels, valid, positions, segments, None, None, num_places, places, drawn.rows.log_q,
                       examples.length)  # fmt: skip
 
 

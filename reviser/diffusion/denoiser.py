@@ -26,14 +26,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from reviser.actions import NUM_SPECIAL, Alphabet
+from reviser.actions import Alphabet
 from reviser.config import ModelConfig
 from reviser.errors import ConfigError
 from reviser.model import attention
 from reviser.model.attention import Kernel, Layout, masked
 from reviser.model.conditioning import CanvasInput
 from reviser.model.layers import rotation, turned
-from reviser.model.loss import Score
+from reviser.model.loss import Columns, Score, num_columns
 from reviser.model.transformer import BLIND, Block, Transformer
 
 SMALLEST = 1e-3
@@ -69,18 +69,11 @@ class Denoiser(Transformer, ABC):
     def __init__(self, config: ModelConfig) -> None:
         if config.canvas.kind != "none":
             raise ConfigError(f"model.canvas.kind={config.canvas.kind}: a denoiser sees the canvas anyway; set none")
-        if config.num_text <= NUM_SPECIAL:
-            raise ConfigError(f"a denoiser needs more than {NUM_SPECIAL} text tokens, not {config.num_text}")
         super().__init__(config)
 
     @property
     def alphabet(self) -> Alphabet:
         return self.config.alphabet
-
-    @property
-    def columns(self) -> Alphabet:
-        """As the loss reads it: the text tokens are all there is, padding among them."""
-        return Alphabet(self.config.num_text - NUM_SPECIAL, 0)
 
     def hidden(
         self, actions: Tensor, canvas: CanvasInput = BLIND, layout: Layout | None = None, levels: Tensor | None = None
@@ -187,15 +180,16 @@ def sinusoids(values: Tensor) -> Tensor:
 
 
 def score_entropy(
-    logits: Tensor, labels: Tensor, valid: Tensor | None, weights: Tensor, alphabet: Alphabet
+    logits: Tensor, labels: Tensor, valid: Tensor | None, weights: Tensor, columns: Columns
 ) -> tuple[Tensor, Tensor]:
     """sum m - log m(label) - 1 of each place [C], and weights times its gradient by the logits [C, rows].
 
     That is the score entropy of Lou et al. times e^sigma - 1; it is least, and the nats of the label, where m sums to
     1. As `loss.score_chunk`, for log m = logits - log V.
     """
-    scores = logits.float() - math.log(alphabet.size)
-    is_text = torch.arange(logits.shape[1], device=logits.device) < alphabet.size
+    num_text = num_columns(columns)
+    scores = logits.float() - math.log(num_text)
+    is_text = torch.arange(logits.shape[1], device=logits.device) < num_text
     shares = scores.exp().where(is_text, 0.0)
     places = labels.clamp(min=0)[:, None]
     is_label = torch.arange(logits.shape[1], device=logits.device) == places

@@ -111,8 +111,9 @@ class DenoisingObjective(Learner):
         hidden = self.trunk(inputs.tokens, BLIND, inputs.layout, levels)
         # Not by indexing: the gradient of that sorts.
         picked = hidden.flatten(0, 1).index_select(0, inputs.chosen)
+        # Text tokens alone are scored; padding is one of them, for it says where a text ends.
         total, _ = loss(
-            picked[None], self.model.head_weight, inputs.labels[None], None, self.model.columns, inputs.weights[None],
-            chunk_of(inputs.tokens.numel()), self.fuse, self.score,
+            picked[None], self.model.head_weight, inputs.labels[None], None, self.model.config.num_text,
+            inputs.weights[None], chunk_of(inputs.tokens.numel()), self.fuse, self.score,
         )  # fmt: skip
         return total

@@ -1,4 +1,4 @@
-"""What a model folder says of itself, read without torch: a path or a hub id in, its checked config.json out.
+"""What a model folder says about itself, read without torch: a path or a hub id in, its checked config.json out.
 
     config.json         the model's settings, how its weights are held, how it was trained
     model.safetensors   the weights, exactly V + 34 action rows
@@ -7,10 +7,13 @@
 
 >>> read_config(find("runs/debug/model")).weights  # doctest: +SKIP
 'float32'
+
+The folder of a run stands for its finished model or, before that, for its newest checkpoint.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
@@ -27,15 +30,15 @@ from reviser.config import ModelConfig
 from reviser.errors import CheckpointError, ConfigError, MissingPackageError
 
 CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
-RUN = "run.json"
-"""What only the folder of a run has; its model lies inside."""
+RUN, CHECKPOINTS = "run.json", "checkpoints"
+"""What only the folder of a run has; its models lie inside."""
 FORMAT, VERSION = "reviser", 1
 FORMATS = (FORMAT, "mdlm", "sedd")
 """The families that have model folders."""
 SHIPPED = Path(__file__).parents[1] / "pretrained" / "reviser-small"
 """The model that comes with the package."""
 SCALE = ".scale"
-"""What the name of an int8 matrix's scales has more than the matrix's own."""
+"""The suffix that the scales of an int8 matrix have after its name."""
 
 Weights = Literal["float32", "bf16", "int8"]
 """How a folder holds its matrices; all else is float32."""
@@ -43,7 +46,7 @@ Weights = Literal["float32", "bf16", "int8"]
 
 @dataclass(frozen=True)
 class HeldoutBound:
-    """What a job's held-out text costs at most, measured when training ended."""
+    """The bound on a job's held-out text, measured when training ended."""
 
     job: str
     nats_per_token: float
@@ -76,20 +79,20 @@ class FolderConfig:
     model: ModelConfig
     tokenizer_sha256: str | None = None
     missing_tokenizer: str | None = None
-    """Name of the tokenizer that is wanted where the folder holds none."""
+    """Name of the tokenizer to load where the folder holds none."""
     format: str = FORMAT
     version: int = VERSION
     weights: Weights = "float32"
     trained: Trained | None = None
     notes: str = ""
-    """What else the card says."""
+    """Text for the end of the card."""
 
 
 def find(spec: str | os.PathLike[str]) -> Path:
-    """The folder of a model: a path, that of the run which trained it, or a hub id that is fetched."""
+    """The folder of a model, given its path, the folder of the run that trains it, or a hub id to fetch."""
     folder = Path(spec)
-    if (folder / RUN).is_file() and (folder / "model").is_dir():
-        return folder / "model"
+    if (folder / RUN).is_file():
+        return folder / "model" if (folder / "model").is_dir() else _newest_checkpoint(folder)
     if folder.is_dir():
         return folder
     if folder.exists():
@@ -101,6 +104,32 @@ def find(spec: str | os.PathLike[str]) -> Path:
     return _fetch(str(spec))
 
 
+def _newest_checkpoint(run: Path) -> Path:
+    steps = checkpoint_steps(run)
+    if not steps:
+        raise CheckpointError(
+            f"{run} is a run without a model or checkpoint yet; let it train longer, or give another folder"
+        )
+    newest = run / CHECKPOINTS / f"step-{steps[-1]:08d}"
+    if not (newest / CONFIG).is_file():
+        raise CheckpointError(
+            f"{newest} was saved by an older version, without the {CONFIG} that loading it takes; "
+            f"run: reviser train --resume {run}"
+        )
+    return newest
+
+
+def checkpoint_steps(run: Path) -> list[int]:
+    """The steps whose checkpoints a run folder holds, ascending."""
+    try:
+        names = os.listdir(run / CHECKPOINTS)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise CheckpointError(f"cannot read {run / CHECKPOINTS}: {error.strerror}; make it readable") from None
+    return sorted(int(name[5:]) for name in names if name.startswith("step-") and name[5:].isdigit())
+
+
 def _fetch(hub_id: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
@@ -108,10 +137,23 @@ def _fetch(hub_id: str) -> Path:
         needed_for = f"{hub_id} is no folder here, and fetching it"
         raise MissingPackageError("huggingface_hub", needed_for, "pip install huggingface_hub") from error
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=[CONFIG, WEIGHTS, TOKENIZER, CARD]))
+        with _quiet_hub():
+            return Path(snapshot_download(hub_id, allow_patterns=[CONFIG, WEIGHTS, TOKENIZER, CARD]))
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise CheckpointError(f"{hub_id} is no folder here, and not on the hub or out of reach: {reason}") from error
+
+
+@contextmanager
+def _quiet_hub() -> Iterator[None]:
+    """The hub's package logs every retry as a warning; what it gives up on is one error here."""
+    logger = logging.getLogger("huggingface_hub")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def read_config(folder: Path, formats: Collection[str] = (FORMAT,)) -> FolderConfig:

@@ -3,10 +3,12 @@
     labels  [B, T] int64   the next action; negative where there is nothing to learn
     valid   [B, T] int64   bit j: action V + j is valid; bit 34: inserting is; None: no mask at all
     weights [B, T] float   how much a position counts; None: 1
+    columns                what the softmax runs over: an alphabet's V + 34 actions, or the first so many rows
 
-p(action | history) is the softmax over valid actions alone; with a mask, padding is never one of them.
-`reference_nats` says what is computed. `loss` computes it and its gradients chunk by chunk in the forward
-pass, so that no logits are kept and nothing is computed twice; `nats` is the same without gradients.
+p(action | history) is the softmax over valid actions alone; with a mask, padding is never one of them. A mask needs
+an alphabet; without one, a number of columns is enough.
+`reference_nats` is the definition. `loss` computes it and its gradients chunk by chunk in the forward pass, so that
+no logits are kept and nothing is computed twice; `nats` is the same without gradients.
 
 >>> hidden, weight = torch.zeros(1, 2, 4), torch.ones(38, 4)
 >>> total, count = loss(hidden, weight, torch.tensor([[2, -1]]), None, Alphabet(num_text=4, pad=3))
@@ -31,7 +33,13 @@ INSERT_BIT = NUM_SPECIAL
 CHUNKS = {"cuda": 8192, "cpu": 1024}
 """Positions whose logits exist at once, 8192 of them 0.8 GB at 50,304 rows in half precision."""
 
-Score = Callable[[Tensor, Tensor, Tensor | None, Tensor, Alphabet], tuple[Tensor, Tensor]]
+Columns = Alphabet | int
+"""What is scored: the actions of an alphabet, or that many of the first rows, none of which can be masked."""
+Score = Callable[[Tensor, Tensor, Tensor | None, Tensor, Columns], tuple[Tensor, Tensor]]
+
+
+def num_columns(columns: Columns) -> int:
+    return columns if isinstance(columns, int) else columns.size
 
 
 def allowed(valid: Tensor, alphabet: Alphabet) -> Tensor:
@@ -57,7 +65,7 @@ def loss(
     weight: Tensor,
     labels: Tensor,
     valid: Tensor | None,
-    alphabet: Alphabet,
+    columns: Columns,
     weights: Tensor | None = None,
     chunk: int | None = None,
     fuse: bool = False,
@@ -65,15 +73,15 @@ def loss(
 ) -> tuple[Tensor, Tensor]:
     """The weighted sum of nats, and the sum of the weights of all labels: divide sums, never means.
 
-    `weight` [rows, d] may have more rows than the alphabet. Under autocast the products are in its dtype, the
-    softmax and the sum of the weight's gradient in float32. `fuse` scores in one kernel (fused.py), where it can run;
-    `score` takes the place of both where another loss than this is wanted.
+    `weight` [rows, d] may have more rows than there are columns. Under autocast the products are in its dtype, the
+    softmax and the sum of the weight's gradient in float32. `fuse` scores in one Triton kernel, where it can run;
+    `score` replaces the softmax by another loss.
     """
     weights = torch.ones_like(labels, dtype=torch.float32) if weights is None else weights.float()
     weights = weights.where(labels >= 0, 0.0)
     run: Callable[..., Tensor] = _ChunkedLoss.apply
     own = score_chunk if FUSED is None or not fuse else FUSED.score
-    total = run(hidden, weight, labels, valid, weights, alphabet, chunk, score or own)
+    total = run(hidden, weight, labels, valid, weights, columns, chunk, score or own)
     return total, weights.sum()
 
 
@@ -83,7 +91,7 @@ def nats(
     weight: Tensor,
     labels: Tensor,
     valid: Tensor | None,
-    alphabet: Alphabet,
+    columns: Columns,
     chunk: int | None = None,
 ) -> Tensor:
     """[B, T] float32 nats of each label, 0 where there is none."""
@@ -91,17 +99,17 @@ def nats(
     out = torch.zeros(labels.numel(), device=hidden.device)
     for part in _parts(flat, chunk):
         chosen = labels.flatten()[part]
-        scores = _mask(_product(flat[part], matrix), chosen, _some(valid, part), alphabet)
+        scores = _mask(_product(flat[part], matrix), chosen, _some(valid, part), columns)
         picked = scores.gather(1, chosen.clamp(min=0)[:, None])[:, 0]
         out[part] = (scores.logsumexp(dim=-1) - picked).where(chosen >= 0, 0.0)
     return out.view_as(labels)
 
 
 def score_chunk(
-    logits: Tensor, labels: Tensor, valid: Tensor | None, weights: Tensor, alphabet: Alphabet
+    logits: Tensor, labels: Tensor, valid: Tensor | None, weights: Tensor, columns: Columns
 ) -> tuple[Tensor, Tensor]:
     """Nats [C], and weights * (softmax - label) [C, rows] in the logits' dtype, which may be overwritten."""
-    scores = _mask(logits, labels, valid, alphabet)
+    scores = _mask(logits, labels, valid, columns)
     normaliser = scores.logsumexp(dim=-1, keepdim=True)
     picked = scores.gather(1, labels.clamp(min=0)[:, None])
     is_label = torch.arange(logits.shape[1], device=logits.device) == labels[:, None]
@@ -118,7 +126,7 @@ class _ChunkedLoss(torch.autograd.Function):
         labels: Tensor,
         valid: Tensor | None,
         weights: Tensor,
-        alphabet: Alphabet,
+        columns: Columns,
         chunk: int | None,
         score: Score,
     ) -> Tensor:
@@ -128,7 +136,7 @@ class _ChunkedLoss(torch.autograd.Function):
         for_weight = torch.zeros_like(weight, dtype=torch.float32)
         for part in _parts(flat, chunk):
             logits, shares = _product(flat[part], matrix), weights.flatten()[part]
-            values, gradient = score(logits, labels.flatten()[part], _some(valid, part), shares, alphabet)
+            values, gradient = score(logits, labels.flatten()[part], _some(valid, part), shares, columns)
             total += (values * shares).sum()
             with torch.autocast(hidden.device.type, enabled=False):
                 torch.mm(gradient, matrix, out=for_hidden[part])
@@ -167,11 +175,12 @@ def _product(flat: Tensor, matrix: Tensor) -> Tensor:
         return flat @ matrix.T
 
 
-def _mask(logits: Tensor, labels: Tensor, valid: Tensor | None, alphabet: Alphabet) -> Tensor:
-    """[C, rows] float32 scores with invalid actions, padding and rows behind the alphabet out."""
+def _mask(logits: Tensor, labels: Tensor, valid: Tensor | None, columns: Columns) -> Tensor:
+    """[C, rows] float32 scores without invalid actions, padding and the rows behind the last column."""
     scores = logits.float()
-    scores[:, alphabet.size :] = -torch.inf
+    scores[:, num_columns(columns) :] = -torch.inf
     if valid is not None:
+        alphabet = _alphabet(columns)
         # Not by `allowed`, which shifts bits for every column.
         mask = valid.where(labels >= 0, EVERYTHING)[:, None]
         bits = torch.arange(NUM_SPECIAL, device=mask.device)
@@ -179,3 +188,9 @@ def _mask(logits: Tensor, labels: Tensor, valid: Tensor | None, alphabet: Alphab
         scores[:, alphabet.num_text : alphabet.size].masked_fill_((mask >> bits) & 1 == 0, -torch.inf)
         scores[:, : alphabet.num_text].masked_fill_((mask >> INSERT_BIT) & 1 == 0, -torch.inf)
     return scores
+
+
+def _alphabet(columns: Columns) -> Alphabet:
+    if isinstance(columns, int):
+        raise ValueError(f"a mask needs an alphabet, not {columns} columns: its bits are special actions")
+    return columns

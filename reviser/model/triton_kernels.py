@@ -423,7 +423,7 @@ def _score(
 
 
 def score(
-    logits: Tensor, labels: Tensor, valid: Tensor | None, weights: Tensor, alphabet: Alphabet
+    logits: Tensor, labels: Tensor, valid: Tensor | None, weights: Tensor, columns: Alphabet | int
 ) -> tuple[Tensor, Tensor]:
     """What `loss.score_chunk` gives; the logits [C, R] are overwritten by the gradient.
 
@@ -432,8 +432,13 @@ def score(
     C, R = logits.shape
     nats = torch.empty(C, device=logits.device)
     masks = labels if valid is None else valid
+    # Without a mask the kernel reads the size alone.
+    if isinstance(columns, int):
+        num_text = size = pad = columns
+    else:
+        num_text, size, pad = columns.num_text, columns.size, columns.pad
     _score[(C,)](
-        logits, labels, masks, weights, nats, logits.stride(0), alphabet.num_text, alphabet.size, alphabet.pad, R,
+        logits, labels, masks, weights, nats, logits.stride(0), num_text, size, pad, R,
         MASKED=valid is not None, SPECIAL=NUM_SPECIAL, BLOCK=4096, num_warps=16,
     )  # fmt: skip
     return nats, logits

@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reviser.actions import Alphabet
-from reviser.diffusion.trainer import count_parameters
 from reviser.evaluation.metrics.flops import diffusion_flops, flops
 from reviser.evaluation.plan import Step
 from reviser.evaluation.systems import ACTIONS_PER_TOKEN, STEPS
 from reviser.model.size import flops_per_position
 from reviser.paper.reproduction import DENOISERS, SYSTEMS, Setup, writers
+from reviser.training.families import count_parameters
 from reviser.training.settings import RunConfig
 
 TRAINING_SHARES = {"debug": 0.35, "small": 0.35, "100m": 0.40, "300m": 0.45}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,14 @@ class Training:
         changes = dict(change.split("=", 1) for change in self.changes)
         given: dict[str, Any] = {"resume": self.out} if self.is_resuming else {"out": self.out, "settings": changes}
         recipe = None if self.is_resuming else self.recipe
-        run = train(recipe, data=self.data, device=self.device, progress="auto", handle_signals=True, **given)
+        run = train(
+            recipe,
+            data=self.data,
+            device=self.device,
+            progress="rich" if sys.stderr.isatty() else "lines",
+            handle_signals=True,
+            **given,
+        )
         if not run.is_done:
             raise KeyboardInterrupt
 

@@ -23,9 +23,9 @@ Words = Sequence[str]
 
 def make_data(setup: Setup, words: Words, listener: Listener) -> None:
     """Scale debug trains on this package's own source text, as it was at first."""
-    from reviser.training.api import prepare_own_source
+    from reviser.training.own_source import prepare_own_source
 
-    prepare_own_source(setup.out / "own-source").rename(setup.data_folder)
+    prepare_own_source(setup.data_folder)
 
 
 def make_prompts(setup: Setup, words: Words, listener: Listener) -> None:

@@ -1,26 +1,34 @@
-"""Several processes: DDP and FSDP2 from PyTorch, and whole tensors out of and into their pieces.
+"""Several processes: DDP and FSDP2 from PyTorch, and full tensors gathered from their shards and put back.
 
 Started with torchrun, each process takes its share of every step's rows; alone, nothing here does anything.
-Checkpoints hold whole tensors, so a run continues on any number of processes.
+Checkpoints hold full tensors, so a run continues on any number of processes.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from reviser.errors import ConfigError
+from reviser.errors import CheckpointError, ConfigError, ReviserError
 from reviser.training.objective import Learner
 
 
@@ -57,6 +65,22 @@ class Team:
         if self.world > 1:
             dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
         return box[0]
+
+    def lead(self, work: Callable[[], str]) -> str:
+        """What the first process makes of `work`, for all of them; where it fails, all fail with its error."""
+        made, problem = "", None
+        if self.is_first:
+            try:
+                made = work()
+            except ReviserError as error:
+                problem = error
+        text = self.share(f"error:{problem}" if problem else f"made:{made}")
+        if problem is not None:
+            raise problem
+        kind, _, rest = text.partition(":")
+        if kind == "error":
+            raise ReviserError(rest)
+        return rest
 
     def wait(self) -> None:
         if self.world > 1:
@@ -118,13 +142,49 @@ def syncing(module: nn.Module, is_last: bool) -> AbstractContextManager[None]:
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """A tensor with all its pieces; every process must call this."""
+    """A tensor with all its shards; every process must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-@torch.no_grad()
-def copy_into(target: Tensor, source: Tensor) -> None:
-    """Copy a whole tensor into one that may lie in pieces over the processes."""
-    if isinstance(target, DTensor):
-        source = distribute_tensor(source.to(target.device), target.device_mesh, target.placements)
-    target.copy_(source)
+Optimizers = list[torch.optim.Optimizer]
+
+
+def gather_weights(model: nn.Module) -> dict[str, Any]:
+    """The full tensors of a model by name, on every process."""
+    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+
+
+def set_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Full tensors into a model that may be sharded."""
+    set_model_state_dict(model, dict(weights), options=StateDictOptions(full_state_dict=True))
+
+
+def gather_optimizers(model: nn.Module, optimizers: Optimizers) -> dict[str, Tensor]:
+    """The full state of all optimizers as `parameter/key`, on the CPU of the first process; {} on the others."""
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    found: Any = get_optimizer_state_dict(model, optimizers, options=options)
+    return {
+        f"{name}/{key}": torch.as_tensor(value)
+        for name, state in found.get("state", {}).items()
+        for key, value in state.items()
+    }
+
+
+def set_optimizers(model: nn.Module, optimizers: Optimizers, tensors: Mapping[str, Tensor]) -> None:
+    """What `gather_optimizers` gave into optimizers whose state may be sharded; their settings stay."""
+    state: dict[str, dict[str, Tensor]] = {}
+    for path, tensor in tensors.items():
+        name, _, key = path.rpartition("/")
+        state.setdefault(name, {})[key] = tensor
+    parameters = dict(model.named_parameters())
+    owners = {id(p): each for each in optimizers for group in each.param_groups for p in group["params"]}
+    for name, entries in state.items():
+        if name not in parameters:
+            raise CheckpointError(f"the optimizer's state names {name}, which this model does not have")
+        if ("exp_avg" in entries) != isinstance(owners[id(parameters[name])], torch.optim.AdamW):
+            made_with = "adamw" if all("exp_avg" in each for each in state.values()) else "muon"
+            raise CheckpointError(f"the checkpoint was made with optimizer.name={made_with}; resume with that one")
+    found: Any = {"state": state, "param_groups": []}
+    set_optimizer_state_dict(
+        model, optimizers, found, options=StateDictOptions(full_state_dict=True, strict=False)
+    )  # fmt: skip

@@ -11,7 +11,6 @@ import math
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,122 +18,89 @@ from torch import Tensor
 
 from reviser.data.batches import Batch, Batches, Position
 from reviser.data.examples import Slots
-from reviser.data.packing import Packer
 from reviser.data.shards import Shards
 from reviser.errors import CheckpointError, ConfigError, DivergenceError
-from reviser.model.checkpoint import from_pretrained, load_weights, save_pretrained, weights
-from reviser.model.folder import Trained
+from reviser.model.checkpoint import load_weights, weights
+from reviser.model.folder import FolderConfig
 from reviser.model.transformer import Transformer
-from reviser.orders.policies import Order
-from reviser.orders.registry import parse_order
 from reviser.orders.rng import Random
-from reviser.tokenizer import Tokenizer
-from reviser.training.distributed import Team, copy_into, full_tensor, spread, syncing
+from reviser.training.distributed import (
+    Team,
+    full_tensor,
+    gather_optimizers,
+    gather_weights,
+    set_optimizers,
+    set_weights,
+    spread,
+    syncing,
+)
+from reviser.training.families import Family, find_family
 from reviser.training.feed import Feed, Work
-from reviser.training.heldout import Bound, Heldout, Texts
-from reviser.training.objective import Learner, Objective, Part, host_inputs
-from reviser.training.optimizer import build_optimizers, lr_factor, named_state, set_lr
-from reviser.training.progress import Progress, Speed
+from reviser.training.heldout import Bound, Texts
+from reviser.training.objective import Part
+from reviser.training.optimizer import build_optimizers, lr_factor, set_lr
+from reviser.training.progress import Display, Progress, Speed
 from reviser.training.provenance import describe
 from reviser.training.runs import Run, Saved
-from reviser.training.samples import write_samples
 from reviser.training.settings import RunConfig
 
 
 class Trainer:
-    """Everything one process needs to train one run.
-
-    Another family of models overrides what `make_` and `write_` make and write, and how a batch is prepared.
-    """
-
-    families: tuple[str, ...] = ("reviser",)
+    """Everything one process needs to train one run; `family` is found by its name in the settings unless given."""
 
     def __init__(
-        self, settings: RunConfig, slots: Slots, team: Team, run: Run | None = None, heldout: Shards | None = None
+        self,
+        settings: RunConfig,
+        slots: Slots,
+        team: Team,
+        run: Run | None = None,
+        heldout: Shards | None = None,
+        family: Family | None = None,
     ) -> None:
         train = settings.train
-        if settings.family not in self.families:
-            raise ValueError(f"{type(self).__name__} does not train {settings.family}")
         if train.rows // train.accumulate % team.world:
             raise ConfigError(
                 f"train.rows={train.rows} in accumulate={train.accumulate} parts do not divide over {team.world} "
                 "processes; choose a multiple"
             )
         self.settings, self.slots, self.run, self.team = settings, slots, run, team
+        self.family = family or find_family(settings.family)
         self.step, self.stop_signal = 0, 0
         self.bounds: dict[str, Bound] = {}
         self._last: tuple[Tensor, float, Tensor] | None = None
-        self._whole: Transformer | None = None
+        self._full_model: Transformer | None = None
+        self._is_updating = False
         torch.manual_seed(settings.train.seed)
-        model = self.make_model().to(team.device)
+        model = self.family.make_model(settings).to(team.device)
         is_cuda = team.device.type == "cuda"
         self.precision = settings.train.precision
         if self.precision == "auto":
             self.precision = "bf16" if is_cuda else "float32"
-        self.objective = self.make_objective(model, fuse=settings.train.compile and is_cuda)
+        self.objective = self.family.make_objective(model, fuse=settings.train.compile and is_cuda)
         self.module = spread(self.objective, team, settings.train.parallel)
         self.model = model
         self.optimizers = build_optimizers(model, settings.optimizer)
         if settings.train.compile and is_cuda:
             self._compile()
-        order = parse_order(settings.data.order)
-        self.packer = self.make_packer(order)
+        self.packer = self.family.make_packer(settings)
         self.tokenizer = heldout.tokenizer if heldout else None
         self.data = heldout.header.sha256 if heldout else ""
-        self.heldout = self._hold_out(heldout, order) if heldout and order.has_likelihood else {}
+        self.heldout = self._hold_out(heldout) if heldout else {}
         self.position = Position()
-
-    def make_model(self) -> Transformer:
-        """A model with fresh weights, on the CPU."""
-        return Transformer(self.settings.model)
-
-    def make_objective(self, model: Transformer, fuse: bool) -> Learner:
-        """The model with its loss."""
-        return Objective(model, fuse)
-
-    def make_packer(self, order: Order) -> Packer:
-        """What turns examples into rows."""
-        settings = self.settings
-        # Noise may fill a canvas beyond its final text.
-        longest = settings.data.jobs.longest if order.has_likelihood else settings.model.max_length
-        return Packer(
-            order, settings.rules, settings.model.canvas, settings.data.row, settings.model.context, longest
-        )
-
-    def make_heldout(self, shards: Shards, order: Order, count: int, infill: bool) -> Texts:
-        """So many held-out texts of a job."""
-        settings, train = self.settings, self.settings.train
-        heldout = Heldout(
-            shards, order, settings.rules, settings.model.canvas, count, train.eval_prefix, train.eval_length, infill
-        )
-        heldout.check_fits(settings.model)
-        return heldout
 
     def prepare(self, batch: Batch) -> Part:
         """A batch as tensors on the host."""
-        settings, is_pinned = self.settings, self.team.device.type == "cuda"
-        return host_inputs(batch.rows, settings.model.context, settings.train.masked, is_pinned)
+        return self.family.prepare(batch, self.settings, self.team)
 
-    def write_samples(self, model: Transformer, tokenizer: Tokenizer) -> str:
-        """Texts for a person to read."""
-        return write_samples(model, tokenizer, self.settings)
-
-    def write_model(self, model: Transformer, folder: Path, tokenizer: Tokenizer, trained: Trained) -> None:
-        """The model folder."""
-        save_pretrained(model, folder, tokenizer, trained=trained, overwrite=True)
-
-    def read_model(self, spec: str) -> Transformer:
-        """The model of a folder or hub id."""
-        return from_pretrained(spec)
-
-    def _hold_out(self, shards: Shards, order: Order) -> dict[str, Texts]:
+    def _hold_out(self, shards: Shards) -> dict[str, Texts]:
         """What is measured of each job."""
         counts = {"continue": self.settings.train.eval_examples, "infill": self.settings.train.eval_infill}
-        return {
-            job: self.make_heldout(shards, order, count, infill=job == "infill")
+        found = {
+            job: self.family.make_heldout(self.settings, shards, count, infill=job == "infill")
             for job, count in counts.items()
             if count
         }
+        return {job: texts for job, texts in found.items() if texts is not None}
 
     def _compile(self) -> None:
         if self.team.world > 1 and self.settings.train.parallel == "fsdp":
@@ -143,22 +109,30 @@ class Trainer:
         else:
             self.objective.trunk = torch.compile(self.model.hidden, dynamic=False)
 
-    def train(self, steps: int | None = None) -> dict[str, Bound]:
-        """Train to the end, or for some steps; returns the last held-out bound of each job."""
+    def train(
+        self, steps: int | None = None, display: Display | None = None, handle_signals: bool = False
+    ) -> dict[str, Bound]:
+        """Train to the end, or for some steps; returns the last held-out bound of each job.
+
+        With `handle_signals`, SIGINT and SIGTERM end the training after the step it is in, with a checkpoint.
+        Without, Ctrl-C is a KeyboardInterrupt, which says what was saved and how to resume.
+        """
         try:
-            return self._train(steps)
+            with self._listening(handle_signals):
+                return self._train(steps, display)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(self._save_interrupted()) from None
         except OSError as error:
             if self.run is None:
                 raise
             file = f"{error.filename}: " if error.filename else ""
             raise self.run.explain(f"training stopped at step {self.step}: {file}{error.strerror or error}") from None
 
-    def _train(self, steps: int | None) -> dict[str, Bound]:
+    def _train(self, steps: int | None, display: Display | None) -> dict[str, Bound]:
         train, last = self.settings.train, min(self.settings.train.steps, self.step + (steps or 1 << 60))
         feed = self.feed()
         bounds: dict[str, Bound] = {}
-        progress = Progress(self.settings, self.step, self.team.is_first, self.run, self.team.world)
-        with self._listening(), progress:
+        with Progress(self.settings, self.step, self.run, display, self.team.world) as progress:
             try:
                 for work in feed if self.step < last else ():
                     self.advance(work, progress)
@@ -180,6 +154,18 @@ class Trainer:
                 feed.close()
         return bounds
 
+    def _save_interrupted(self) -> str:
+        """Save after an interrupt, which may come at any moment, where the state is sound; says what is left."""
+        if self.run is None:
+            return f"interrupted at step {self.step}; this process saves nothing"
+        # Several processes would have to agree, and an interrupt may reach one of them alone.
+        is_sound = self.team.world == 1 and not self._is_updating
+        if is_sound and self.step > max(self.run.steps(), default=0):
+            self.save()
+        if not self.run.steps():
+            return f"interrupted before the first checkpoint of {self.run.folder}"
+        return f"saved at step {self.run.step}; resume with reviser.train(resume={str(self.run.folder)!r})"
+
     def feed(self) -> Feed:
         """The work of the steps to come."""
         data, train, team = self.settings.data, self.settings.train, self.team
@@ -192,7 +178,7 @@ class Trainer:
     def advance(self, work: Work, progress: Progress) -> None:
         """Make one step."""
         settings, team = self.settings, self.team
-        self._whole, self.bounds = None, {}
+        self._full_model, self.bounds = None, {}
         self.module.train()
         torch.manual_seed(Random.of(settings.train.seed, self.step, team.rank).state >> 1)
         set_lr(self.optimizers, lr_factor(self.step, settings.train.steps, settings.optimizer), settings.optimizer)
@@ -206,10 +192,12 @@ class Trainer:
                 (nats * (team.world / count)).backward()
             total += nats.detach()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.optimizer.clip)
+        self._is_updating = True
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.step, self.position, self._last = self.step + 1, work.batches[-1].after, (total, count, norm)
+        self._is_updating = False
         progress.advance(Speed.of(work, team.world))
         if self.step % settings.train.log_every == 0 or self.step in (1, settings.train.steps):
             self._log(progress)
@@ -257,101 +245,84 @@ class Trainer:
             self._check_finite({name: self.bounds[job].nats_per_token})
 
     def _gathered(self) -> Transformer:
-        """The model with whole tensors, where its own lie in pieces; gathered once a step."""
+        """The model with full tensors, where its own are sharded; gathered once a step."""
         if self.team.world == 1 or self.settings.train.parallel == "ddp":
             return self.model
-        if self._whole is None:
-            self._whole = self.make_model().to(self.team.device)
-            with torch.no_grad():
-                for target, source in zip(self._whole.parameters(), self.model.parameters(), strict=True):
-                    target.copy_(full_tensor(source))
-        return self._whole
+        if self._full_model is None:
+            self._full_model = self.family.make_model(self.settings).to(self.team.device)
+            self._full_model.load_state_dict(gather_weights(self.model))
+        return self._full_model
 
     def _sample(self) -> None:
         model = self._gathered()
         if self.team.is_first and self.run is not None and self.tokenizer is not None:
-            self.run.keep_samples(self.step, self.write_samples(model, self.tokenizer))
+            text = self.family.write_samples(model, self.tokenizer, self.settings)
+            self.run.keep_samples(self.step, text)
 
     def save(self) -> None:
         """Write a checkpoint of a state that is sound; all processes must call this."""
         self._check_last()
         tensors = weights(self._gathered())
-        optimizer = {
-            f"{name}/{key}": full_tensor(value) if isinstance(value, Tensor) else torch.tensor(value)
-            for name, state in named_state(self.optimizers, self.model)
-            for key, value in state.items()
-        }
+        optimizer = gather_optimizers(self.model, self.optimizers)
         if self.team.is_first and self.run is not None:
             state = {
-                "position": self.position.as_json(), "data_sha256": self.data, "family": self.settings.family
+                "position": self.position.as_json(), "data_sha256": self.data, "family": self.settings.family,
+                "step": self.step,
             }  # fmt: skip
-            self.run.save(self.step, tensors, optimizer, state, self.settings.train.keep)
+            described = FolderConfig(
+                self.settings.model,
+                self.tokenizer.sha256 if self.tokenizer else None,
+                format=self.settings.family,
+                trained=describe(self.settings, self.step, self.data, self.bounds),
+            )
+            self.run.save(Saved(tensors, optimizer, state), self.settings.train.keep, described, self.tokenizer)
         self.team.wait()
 
     def begin(self) -> None:
-        """Begin with the weights of train.init, where there is one; a continued run has its own."""
-        if not self.settings.train.init:
-            return
-        given = self.make_model()
-        load_weights(given, weights(self.read_model(self.settings.train.init)), self.settings.train.init)
-        self._copy_weights(given)
+        """Begin with the weights of train.init, where there is one; a resumed run has its own."""
+        source = self.settings.train.init
+        if source:
+            set_weights(self.model, self._read(weights(self.family.load_model(source)), source))
 
-    def _copy_weights(self, given: Transformer) -> None:
-        for target, source in zip(self.model.parameters(), given.parameters(), strict=True):
-            copy_into(target.data, source.data)
+    def _read(self, tensors: dict[str, Tensor], source: str) -> dict[str, Tensor]:
+        """Tensors as files hold them, as the model holds them."""
+        model = self.family.make_model(self.settings)
+        load_weights(model, tensors, source)
+        return model.state_dict()
 
     def restore(self, saved: Saved) -> None:
         """Continue from a checkpoint, on the data that it was made with."""
         made_with = saved.state.get("data_sha256", "unknown")
         if made_with != self.data:
             raise CheckpointError(
-                f"the checkpoint was made with other data (sha256 {made_with[:12]}, now {self.data[:12]}); a run "
-                "goes on with the data it was begun with: give that folder as --data, or start a run of its own"
+                f"the checkpoint was made with other data (sha256 {made_with[:12]}, now {self.data[:12]}); give the "
+                "folder the run began with as --data, or start another run"
             )
         family = saved.state.get("family", "reviser")
         if family != self.settings.family:
             raise CheckpointError(
-                f"the checkpoint is of family={family}, not {self.settings.family}; a run goes on as what it began as"
+                f"the checkpoint is of family={family}, not {self.settings.family}; drop the setting that changes it"
             )
-        whole_model = self.make_model()
-        load_weights(whole_model, saved.weights, "the checkpoint")
-        self._copy_weights(whole_model)
-        self._restore_optimizer(saved.optimizer)
+        tensors = self._read(saved.weights, "the checkpoint")
+        # Before the weights: torch sets up an optimizer's state by a step with a rate of 0.
+        set_optimizers(self.model, self.optimizers, saved.optimizer)
+        set_weights(self.model, tensors)
         self.step, self.position = int(saved.state["step"]), Position.from_json(saved.state["position"])
-
-    def _restore_optimizer(self, tensors: dict[str, Tensor]) -> None:
-        parameters = dict(self.model.named_parameters())
-        by_name: dict[str, dict[str, Tensor]] = {}
-        for path, tensor in tensors.items():
-            name, _, key = path.rpartition("/")
-            by_name.setdefault(name, {})[key] = tensor
-        owners = {id(p): opt for opt in self.optimizers for group in opt.param_groups for p in group["params"]}
-        for name, entries in by_name.items():
-            if name not in parameters:
-                raise CheckpointError(f"the optimizer's state names {name}, which this model does not have")
-            parameter = parameters[name]
-            owner = owners[id(parameter)]
-            if ("exp_avg" in entries) != isinstance(owner, torch.optim.AdamW):
-                raise CheckpointError(
-                    f"the checkpoint was not made with optimizer.name={self.settings.optimizer.name}; go on with the "
-                    "optimizer it was begun with"
-                )
-            owner.state[parameter] = {key: _like(parameter, tensor) for key, tensor in entries.items()}
 
     def finish(self) -> None:
         """Write the model folder of the finished run."""
         model = self._gathered()
         if not self.bounds:
-            # A run that had come to its end before.
+            # The run had already reached its last step.
             self._bound_heldout()
         if self.team.is_first and self.run is not None and self.tokenizer is not None:
             folder, trained = self.run.folder / "model", describe(self.settings, self.step, self.data, self.bounds)
             with self.run.writing(folder):
-                self.write_model(model, folder, self.tokenizer, trained)
+                self.family.save_model(model, folder, self.tokenizer, trained)
         self.team.wait()
 
     @contextmanager
-    def _listening(self) -> Iterator[None]:
+    def _listening(self, handle_signals: bool) -> Iterator[None]:
         """SIGINT and SIGTERM ask the loop to save and stop after the step it is in."""
 
         def note(number: int, frame: Any) -> None:
@@ -359,22 +330,12 @@ class Trainer:
 
         before = {}
         try:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, signal.SIGTERM) if handle_signals else ():
                 before[number] = signal.signal(number, note)
         except ValueError:
-            before = {}  # not the main thread: whoever runs us listens
+            before = {}  # Not the main thread, which alone may handle signals.
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _like(parameter: Tensor, tensor: Tensor) -> Tensor:
-    """A tensor of the optimizer's state as it lies beside its parameter."""
-    if tensor.shape != parameter.shape:
-        # AdamW's count of steps stays on the CPU unless its kernel is fused.
-        return tensor.to(parameter.device) if parameter.device.type == "cuda" else tensor.clone()
-    target = torch.empty_like(parameter, dtype=tensor.dtype)
-    copy_into(target, tensor)
-    return target

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import nn
@@ -62,13 +60,3 @@ def set_lr(optimizers: list[torch.optim.Optimizer], factor: float, config: Optim
         peak = config.lr if isinstance(optimizer, torch.optim.AdamW) else config.muon_lr
         for group in optimizer.param_groups:
             group["lr"] = peak * factor
-
-
-def named_state(optimizers: list[torch.optim.Optimizer], model: nn.Module) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The state of each parameter that has one, by the parameter's name; the dictionaries are live."""
-    names = {id(p): name for name, p in model.named_parameters()}
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if optimizer.state.get(parameter):
-                    yield names[id(parameter)], optimizer.state[parameter]

@@ -15,6 +15,7 @@ from typing import Any
 
 from reviser.config import to_dict
 from reviser.model.folder import HeldoutBound, Trained
+from reviser.training.families import find_family
 from reviser.training.heldout import Bound
 from reviser.training.recipes import RECIPES
 from reviser.training.settings import RunConfig
@@ -24,7 +25,7 @@ def describe(settings: RunConfig, steps: int, data_sha256: str, bounds: Mapping[
     """A run after some steps, with the bounds of its held-out text by job."""
     data, train = settings.data, settings.train
     return Trained(
-        data.order,
+        data.order if find_family(settings.family).uses_order else settings.family,
         " ".join(f"{name}={value}" for name, value in _leaves(to_dict(data.jobs))),
         recipe_of(settings),
         data_sha256,

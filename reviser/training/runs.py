@@ -3,11 +3,16 @@
     config.json  run.json            the resolved config; version, commit, command, data, hardware
     metrics.jsonl  log.txt           one JSON object a measurement; what was printed
     tensorboard/  samples/           event files; texts the model wrote on the way
-    checkpoints/step-00001000/       model.safetensors, optimizer.safetensors, state.json with their sha256
+    checkpoints/step-00001000/       a model folder, and optimizer.safetensors and state.json with checksums
     model/                           the finished model folder
+    data/                            the text, where the run prepared its own
     .lock                            locked while a process trains here
 
-Checkpoints are written beside and renamed, so one that has its name is whole; no other run is overwritten.
+Checkpoints are written beside and renamed, so one that has its name is complete; no other run is overwritten.
+
+>>> run = Run("runs/mine")  # doctest: +SKIP
+>>> run.step, run.is_done, run.metrics[-1]["loss_nats"]  # doctest: +SKIP
+(240, True, 1.94)
 """
 
 from __future__ import annotations
@@ -23,10 +28,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -36,14 +41,20 @@ from torch import Tensor
 from reviser import __version__, config
 from reviser.errors import CheckpointError
 from reviser.files import LOCK, hash_file, locked, write_text
+from reviser.model.folder import CHECKPOINTS, CONFIG, RUN, WEIGHTS, FolderConfig, checkpoint_steps, find
+from reviser.tokenizer import Tokenizer
 from reviser.training.settings import RunConfig
 
-MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+if TYPE_CHECKING:
+    from reviser.training.heldout import Bound
+
+MODEL, OPTIMIZER, STATE = WEIGHTS, "optimizer.safetensors", "state.json"
+METRICS = "metrics.jsonl"
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A state read back: weights, optimizer tensors by name, and the numbers of state.json."""
+    """A checkpoint that was read: weights, optimizer tensors by name, and the numbers of state.json."""
 
     weights: dict[str, Tensor]
     optimizer: dict[str, Tensor]
@@ -51,44 +62,99 @@ class Saved:
 
 
 class Run:
-    """One run folder."""
+    """One run folder, and what `train` found in it when it ended."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self.bounds: dict[str, Bound] = {}
+        """The last held-out bound of each job; only the `train` that measured them knows them."""
+        self.was_stopped = False
+        """Whether a signal ended the `train` that returned this."""
+        self._made: list[Path] = []
+
+    @property
+    def step(self) -> int:
+        """The step of the newest checkpoint; 0 where there is none."""
+        return max(self.steps(), default=0)
+
+    @property
+    def settings(self) -> RunConfig:
+        """The resolved config."""
+        return config.load(RunConfig, self.folder / CONFIG)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of its steps are made and the model folder is written."""
+        return (self.folder / "model").is_dir() and self.step >= self.settings.train.steps
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """Every measurement so far, as metrics.jsonl has them."""
+        return [json.loads(line) for line in self._metric_lines() if _step_of(line) < math.inf]
+
+    @property
+    def model_folder(self) -> Path:
+        """The finished model, or the newest checkpoint, which can be loaded like one."""
+        return find(self.folder)
 
     @classmethod
     def create(cls, folder: str | Path, settings: RunConfig, data: str) -> Run:
         """A new folder; one that exists already is refused."""
         run = cls(folder)
         run.check_free()
-        try:
-            (run.folder / "checkpoints").mkdir(parents=True)
-            (run.folder / "samples").mkdir()
-            config.dump(settings, run.folder / "config.json")
-            (run.folder / "run.json").write_text(json.dumps(_circumstances(data), indent=1) + "\n")
-        except OSError as error:
-            raise CheckpointError(f"cannot make the run folder {folder}: {error.strerror}") from None
+        run.write_settings(settings, data)
         return run
+
+    def write_settings(self, settings: RunConfig, data: str) -> None:
+        """What a new run begins with."""
+        try:
+            (self.folder / CHECKPOINTS).mkdir(parents=True)
+            (self.folder / "samples").mkdir()
+            config.dump(settings, self.folder / CONFIG)
+            (self.folder / RUN).write_text(json.dumps(_circumstances(data), indent=1) + "\n")
+        except OSError as error:
+            raise CheckpointError(f"cannot make the run folder {self.folder}: {error.strerror}") from None
 
     def check_free(self) -> None:
         """Refuse a folder that holds anything."""
-        if self.folder.is_dir() and not any(self.folder.iterdir()):
+        if self.folder.is_dir() and {path.name for path in self.folder.iterdir()} <= {LOCK}:
             return
         if self.folder.exists():
             remedy = f"continue it with --resume {self.folder}" if self.steps() else "remove it"
             raise CheckpointError(f"{self.folder} exists already; {remedy} or choose another --out")
 
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Make the folder of a new run, for this process alone."""
+        self.check_free()
+        self._made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(f"cannot make the run folder {self.folder}: {error.strerror}") from None
+        with self.owned():
+            self.check_free()
+            yield
+
+    def discard(self) -> None:
+        """Remove a new run that never made a step, with the folders that were made for it."""
+        for path in self.folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in self._made:
+            with suppress(OSError):
+                path.rmdir()
+
     @classmethod
     def open(cls, folder: str | Path) -> tuple[Run, RunConfig, str]:
         """An existing run, its config and its data folder."""
         run = cls(folder)
-        if not (run.folder / "config.json").is_file():
-            raise CheckpointError(f"{folder} is no run folder: it holds no config.json")
-        settings = config.load(RunConfig, run.folder / "config.json")
+        if not (run.folder / CONFIG).is_file():
+            raise CheckpointError(f"{folder} is no run folder: it holds no {CONFIG}")
+        settings = run.settings
         try:
-            data = json.loads((run.folder / "run.json").read_text())["data"]
-        except (OSError, ValueError, KeyError) as error:
-            raise CheckpointError(f"{run.folder / 'run.json'} is missing or damaged ({error})") from None
+            data = str(json.loads((run.folder / RUN).read_text())["data"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{run.folder / RUN} is missing or damaged ({error})") from None
         return run, settings, data
 
     @contextmanager
@@ -106,7 +172,7 @@ class Run:
 
     def record(self, **values: Any) -> None:
         """Append one measurement to metrics.jsonl."""
-        self._append("metrics.jsonl", json.dumps(values))
+        self._append(METRICS, json.dumps(values))
 
     def log(self, line: str) -> None:
         self._append("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
@@ -122,23 +188,26 @@ class Run:
             file.write(line + "\n")
 
     def change(self, settings: RunConfig, assignments: Sequence[str]) -> None:
-        """Keep settings that were changed on the way, and a line about them in the log."""
-        with self.writing(self.folder / "config.json"):
-            config.dump(settings, self.folder / "config.json")
+        """Keep settings that were changed when the run was resumed, and a line about them in the log."""
+        with self.writing(self.folder / CONFIG):
+            config.dump(settings, self.folder / CONFIG)
         self.log(f"settings changed: {' '.join(assignments)}")
 
     def rewind_metrics(self, step: int) -> None:
-        """Drop measurements behind a step, which will be made again, and what a kill left of a line."""
-        path = self.folder / "metrics.jsonl"
+        """Drop measurements after a step, which will be made again, and lines that are cut short or damaged."""
+        path = self.folder / METRICS
         if path.is_file():
             with self.writing(path):
-                lines = [line for line in path.read_text(encoding="utf8").splitlines() if _step_of(line) <= step]
+                lines = [line for line in self._metric_lines() if _step_of(line) <= step]
                 write_text(path, "".join(line + "\n" for line in lines))
+
+    def _metric_lines(self) -> list[str]:
+        path = self.folder / METRICS
+        return path.read_text(encoding="utf8", errors="replace").splitlines() if path.is_file() else []
 
     def steps(self) -> list[int]:
         """The steps whose checkpoints exist, ascending."""
-        names = [path.name for path in (self.folder / "checkpoints").glob("step-*")]
-        return sorted(int(name.removeprefix("step-")) for name in names if name[5:].isdigit())
+        return checkpoint_steps(self.folder)
 
     @contextmanager
     def writing(self, path: Path) -> Iterator[None]:
@@ -149,41 +218,54 @@ class Run:
             raise self.explain(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
 
     def explain(self, problem: str) -> CheckpointError:
-        """What the user reads when the system refuses something on the way: what is left, and how to go on."""
+        """The error when the system refuses something during a run: what is left, and how to resume."""
         return CheckpointError(
-            f"{problem}; {self.last_good()}; mend that and "
-            + (f"go on with --resume {self.folder}" if self.steps() else "start the run anew")
+            f"{problem}; {self.last_good()}; fix that and "
+            + (f"resume with --resume {self.folder}" if self.steps() else "start the run again")
         )
 
     def last_good(self) -> str:
         """Which checkpoint there is to go back to, for error texts."""
         steps = self.steps()
-        return f"the checkpoint of step {steps[-1]} is whole" if steps else "there is no checkpoint yet"
+        return f"the checkpoint of step {steps[-1]} is intact" if steps else "there is no checkpoint yet"
 
     def _path(self, step: int) -> Path:
-        return self.folder / "checkpoints" / f"step-{step:08d}"
+        return self.folder / CHECKPOINTS / f"step-{step:08d}"
 
-    def save(self, step: int, weights: dict[str, Tensor], optimizer: dict[str, Tensor], state: dict[str, Any],
-             keep: int) -> None:  # fmt: skip
-        """Write a checkpoint whole or not at all, then drop the oldest beyond `keep`."""
+    def save(
+        self,
+        saved: Saved,
+        keep: int,
+        described: FolderConfig | None = None,
+        tokenizer: Tokenizer | None = None,
+    ) -> None:
+        """Write a complete checkpoint or none, then drop the oldest beyond `keep`.
+
+        `described` and `tokenizer` make it a model folder, so that an unfinished run can write.
+        """
+        step = int(saved.state["step"])
         final = self._path(step)
         part = final.with_name(f".{final.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         try:
             part.mkdir()
-            _save_tensors(weights, part / MODEL)
-            _save_tensors(optimizer, part / OPTIMIZER)
+            _save_tensors(saved.weights, part / MODEL)
+            _save_tensors(saved.optimizer, part / OPTIMIZER)
+            if described is not None:
+                config.dump(described, part / CONFIG)
+            if tokenizer is not None:
+                tokenizer.save(part)
             sums = {name: hash_file(part / name) for name in (MODEL, OPTIMIZER)}
-            state = {**state, "step": step}
-            state["sha256"] = {**sums, STATE: _hash_state(state)}
+            state = saved.state | {"sha256": {**sums, STATE: _hash_state(saved.state)}}
             (part / STATE).write_text(json.dumps(state, indent=1) + "\n")
             for path in part.iterdir():
                 _flush(path)
             shutil.rmtree(final, ignore_errors=True)
             os.replace(part, final)
         except (OSError, SafetensorError) as error:
-            shutil.rmtree(part, ignore_errors=True)
             raise CheckpointError(f"cannot save the checkpoint of step {step}: {error}; {self.last_good()}") from None
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
         for old in self.steps()[:-keep]:
             shutil.rmtree(self._path(old), ignore_errors=True)
 
@@ -191,12 +273,12 @@ class Run:
         """The newest checkpoint, or that of a step, with its checksums verified."""
         steps = self.steps()
         if not steps:
-            raise CheckpointError(f"{self.folder} has no checkpoint yet; remove it and start the run anew")
+            raise CheckpointError(f"{self.folder} has no checkpoint yet; remove it and start the run again")
         if step is not None and step not in steps:
             raise CheckpointError(f"{self.folder} has no checkpoint of step {step}; it has {steps}")
         path = self._path(steps[-1] if step is None else step)
         earlier = [s for s in steps if s < int(path.name[5:])]
-        remedy = f"remove {path.name} to continue from step {earlier[-1]}" if earlier else "start the run anew"
+        remedy = f"remove {path.name} to continue from step {earlier[-1]}" if earlier else "start the run again"
         try:
             state = json.loads((path / STATE).read_text())
             wanted = state.pop("sha256")
@@ -214,7 +296,7 @@ def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def _step_of(line: str) -> float:
-    """The step of a line of metrics; infinite where it is no whole line."""
+    """The step of a line of metrics; infinite where the line is cut short or damaged."""
     try:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
@@ -226,7 +308,7 @@ def _hash_state(state: dict[str, Any]) -> str:
 
 
 def _flush(path: Path) -> None:
-    """Bring a file to the disk before its folder gets its name: a power cut must not leave a named ruin."""
+    """Bring a file to the disk before its folder gets its name: a power cut must not leave a damaged checkpoint."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
 
@@ -235,13 +317,20 @@ def _circumstances(data: str) -> dict[str, Any]:
     return {
         "version": __version__,
         "commit": commit(),
-        "command": shlex.join(["reviser", *sys.argv[1:]]),
+        "command": _command(),
         "data": data,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "hardware": hardware(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def _command() -> str:
+    """The command line of this process; that of `python -m reviser` reads as reviser's."""
+    program = Path(sys.argv[0])
+    is_own = program.name == "reviser" or (program.parent.name, program.name) == ("reviser", "__main__.py")
+    return shlex.join(["reviser", *sys.argv[1:]] if is_own else ["python", *sys.argv])
 
 
 def commit() -> str | None:

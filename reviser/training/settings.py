@@ -10,6 +10,7 @@ from reviser.config import ModelConfig
 from reviser.data.examples import JobConfig
 from reviser.errors import ConfigError
 from reviser.orders.registry import parse_order
+from reviser.training.families import check_family
 
 
 @dataclass(frozen=True)
@@ -114,13 +115,14 @@ class TrainConfig:
 @dataclass(frozen=True)
 class RunConfig:
     model: ModelConfig
-    family: Literal["reviser", "mdlm", "sedd"] = "reviser"
-    """What learns: a model that edits, or a diffusion model of the same blocks, which has no order (data.order)."""
+    family: str = "reviser"
+    """What learns: reviser, a model that edits; mdlm or sedd, diffusion models, which have no order (data.order)."""
     data: DataConfig = field(default_factory=DataConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:
+        check_family(self.family)
         order = parse_order(self.data.order)
         missing = sorted(order.needs - set(self.model.operators))
         if missing:

@@ -43,15 +43,13 @@ class RandomDocuments:
         return out
 
 
-def measure_recipe(
-    settings: RunConfig, steps: int, warmup: int, device: str, kind: type[Trainer] = Trainer
-) -> dict[str, Any]:
+def measure_recipe(settings: RunConfig, steps: int, warmup: int, device: str) -> dict[str, Any]:
     """Actions a second, share of the peak, memory and waiting share of a recipe's steps."""
     team = join_team(device)
     num_text = settings.model.num_text
     slots = Slots(RandomDocuments(num_text), settings.data.jobs, np.zeros(num_text, np.uint8))
-    trainer = kind(settings, slots, team)
-    feed, progress, speeds = trainer.feed(), Progress(settings, 0, False, None), []
+    trainer = Trainer(settings, slots, team)
+    feed, progress, speeds = trainer.feed(), Progress(settings), []
     with progress:
         for number, work in enumerate(islice(feed, warmup + steps)):
             if number == warmup:
@@ -161,13 +159,13 @@ def measure_plain(
     }
 
 
-def profile_recipe(settings: RunConfig, device: str, rows: int = 25, kind: type[Trainer] = Trainer) -> str:
+def profile_recipe(settings: RunConfig, device: str, rows: int = 25) -> str:
     """Where a step's time goes, kernel by kernel."""
     team = join_team(device)
     num_text = settings.model.num_text
     slots = Slots(RandomDocuments(num_text), settings.data.jobs, np.zeros(num_text, np.uint8))
-    trainer = kind(settings, slots, team)
-    feed, progress = trainer.feed(), Progress(settings, 0, False, None)
+    trainer = Trainer(settings, slots, team)
+    feed, progress = trainer.feed(), Progress(settings)
     with progress:
         steps = iter(feed)
         for work in islice(steps, 4):

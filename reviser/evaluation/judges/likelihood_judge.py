@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from reviser.errors import ConfigError
+from reviser.evaluation.generations import Generation
 from reviser.evaluation.judges.judgments import Judgment
 from reviser.evaluation.judges.pairs import Pair
-from reviser.evaluation.generations import Generation
 
 if TYPE_CHECKING:
     from reviser.evaluation.evaluator import Evaluator

@@ -157,8 +157,8 @@ class Arena(Suite):
         return LikelihoodJudge(EvaluatorScorer(self._load()), self.margin)
 
     def _open_chat(self, template: str) -> Judge:
-        from reviser.evaluation.judges.endpoint import Endpoint, read_key
         from reviser.evaluation.judges.chat import ChatJudge
+        from reviser.evaluation.judges.endpoint import Endpoint, read_key
 
         endpoint = Endpoint(
             str(self.url), str(self.model), read_key(self.key_env), self.timeout, self.retries, 1.0,

@@ -1,0 +1,247 @@
+"""Training from Python: a recipe and text in, a run folder with a model out. `reviser train` calls the same function.
+
+>>> run = train("debug", out="runs/mine", settings={"train.steps": 20})  # doctest: +SKIP
+>>> run.is_done, run.model_folder, run.metrics[-1]["bits_per_byte"]  # doctest: +SKIP
+(True, PosixPath('runs/mine/model'), 5.79)
+>>> run = train(resume="runs/mine", settings={"train.steps": 40}, progress="rich")  # doctest: +SKIP
+
+Nothing is printed and no signal handler is installed unless asked for. Under torchrun, every process calls it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from reviser.actions import Alphabet
+from reviser.config import override
+from reviser.data.examples import Slots
+from reviser.data.shards import Shards, read_header
+from reviser.errors import ConfigError
+from reviser.model.checkpoint import check_tokenizer
+from reviser.tokenizer import load
+from reviser.training.distributed import Team, join_team, leave_team
+from reviser.training.families import find_family
+from reviser.training.loop import Trainer
+from reviser.training.own_source import TOKENIZER, prepare_own_source
+from reviser.training.progress import Display, ProgressKind, make_display
+from reviser.training.recipes import Recipe, debug, find_recipe
+from reviser.training.runs import Run
+from reviser.training.settings import RunConfig
+
+AnyPath = str | os.PathLike[str]
+Settings = Mapping[str, Any] | Sequence[str]
+"""Settings by their dotted names, {"train.steps": 20}, or as `--set` takes them, ["train.steps=20"]."""
+
+
+def train(
+    recipe: str | Recipe | RunConfig | None = None,
+    *,
+    data: AnyPath | None = None,
+    out: AnyPath | None = None,
+    resume: AnyPath | None = None,
+    settings: Settings = (),
+    steps: int | None = None,
+    device: str = "auto",
+    progress: ProgressKind | None = None,
+    handle_signals: bool = False,
+) -> Run:
+    """Train a model by a recipe into the run folder `out`, or continue the run folder `resume`.
+
+    recipe          its name, its function or a whole config; left out with `resume`
+    data            a data folder; without one, `debug` trains on this package's own source
+    out             the run folder to make (default runs/RECIPE)
+    resume          a run folder to continue from its newest checkpoint
+    settings        changes to single settings, by dotted name; a name that does not exist is an error
+    steps           stop after this many steps; the schedule stays that of the recipe
+    device          auto, cpu, cuda, cuda:1
+    progress        "rich", "lines" or a function called with each `Update`; None shows nothing
+    handle_signals  whether SIGINT and SIGTERM end the run after its step, with a checkpoint; without, Ctrl-C saves
+                    and raises a KeyboardInterrupt that says how to resume
+
+    A start that fails leaves no folder behind.
+    """
+    asked = _Request(recipe, data, out, resume, assignments(settings))
+    if steps is not None and steps < 1:
+        raise ConfigError(f"steps={steps} must be at least 1")
+    shown, has_group = make_display(progress), dist.is_initialized()
+    team = join_team(device)
+    display = shown if team.is_first else Display()
+    try:
+        with ExitStack() as held:
+            run, trainer = (_start if resume is None else _resume)(asked, team, display, held)
+            try:
+                run.bounds = trainer.train(steps, display, handle_signals)
+                if trainer.step >= trainer.settings.train.steps:
+                    trainer.finish()
+                    run.bounds = trainer.bounds
+            except BaseException:
+                if resume is None and team.is_first and trainer.step == 0:
+                    run.discard()
+                raise
+            run.was_stopped = bool(trainer.stop_signal)
+            return run
+    finally:
+        if not has_group:
+            leave_team()
+
+
+def resolve(
+    recipe: str | Recipe | RunConfig | None = None,
+    *,
+    data: AnyPath | None = None,
+    resume: AnyPath | None = None,
+    settings: Settings = (),
+) -> RunConfig:
+    """The whole config that `train` would use; nothing is written."""
+    return _Request(recipe, data, None, resume, assignments(settings)).resolve()
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What `train` is asked for."""
+
+    recipe: str | Recipe | RunConfig | None
+    data: AnyPath | None = None
+    out: AnyPath | None = None
+    resume: AnyPath | None = None
+    changes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.recipe is None) == (self.resume is None):
+            raise ConfigError("give either a recipe or a run folder to resume")
+        if self.resume is not None and self.out is not None:
+            raise ConfigError(f"{self.resume} is resumed where it is; leave out={self.out} away")
+
+    @property
+    def name(self) -> str:
+        """Of the recipe."""
+        if isinstance(self.recipe, str):
+            return find_recipe(self.recipe).__name__
+        return getattr(self.recipe, "__name__", "a config")
+
+    @property
+    def folder(self) -> Path:
+        """Of the run."""
+        given = self.out if self.resume is None else self.resume
+        if given is not None:
+            return Path(given)
+        if isinstance(self.recipe, RunConfig):
+            raise ConfigError("a whole config has no name to call its run folder by; give the folder as out")
+        return Path("runs") / self.name
+
+    @property
+    def uses_own_source(self) -> bool:
+        """Whether to train on this package's own source: `debug` does where no data folder is given."""
+        if self.data is not None:
+            return False
+        if self.name == debug.__name__:
+            return True
+        raise ConfigError(
+            f"{self.name} needs text to train on; make a folder with reviser data prepare, give it as --data"
+        )
+
+    def resolve(self) -> RunConfig:
+        """The whole config, for the tokenizer of its data; nothing is written."""
+        if self.resume is not None:
+            return override(Run.open(Path(self.resume))[1], self.changes)
+        if self.uses_own_source:
+            tokenizer = load(TOKENIZER)
+        else:
+            folder = Path(self.data or "")
+            read_header(folder)
+            tokenizer = load(folder)
+        return override(self._config(tokenizer.alphabet), self.changes)
+
+    def _config(self, alphabet: Alphabet) -> RunConfig:
+        recipe = find_recipe(self.recipe) if isinstance(self.recipe, str) else self.recipe
+        config = recipe(alphabet) if callable(recipe) else recipe
+        if isinstance(config, RunConfig):
+            return config
+        raise ConfigError(f"{recipe!r} is no recipe; give a name, a RunConfig, or a function that returns one")
+
+
+def assignments(settings: Settings) -> tuple[str, ...]:
+    """Settings as `--set` takes them."""
+    if isinstance(settings, str):
+        raise ConfigError(f"settings={settings!r}; give a mapping of names to values, e.g. {{'train.steps': 20}}")
+    if not isinstance(settings, Mapping):
+        return tuple(settings)
+    return tuple(f"{name}={_spell(value)}" for name, value in settings.items())
+
+
+def _spell(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(_spell, value))
+    return str(value)
+
+
+def _start(asked: _Request, team: Team, display: Display, held: ExitStack) -> tuple[Run, Trainer]:
+    settings, run = asked.resolve(), Run(asked.folder)
+    team.lead(partial(_enter, held, run.claimed()))
+    try:
+        data = Path(asked.data or run.folder / "data")
+        if asked.uses_own_source:
+            display.say(f"no data folder given: training on this package's own source, prepared in {data}")
+            team.lead(lambda: str(prepare_own_source(data)))
+        shards, heldout = _open_data(data, settings, team)
+        trainer = _make_trainer(settings, shards, heldout, team, run)
+        trainer.begin()
+        if team.is_first:
+            run.write_settings(settings, str(data.absolute()))
+    except BaseException:
+        if team.is_first:
+            run.discard()
+        raise
+    display.say(f"run {run.folder}: {_describe(settings, shards)}")
+    return run, trainer
+
+
+def _resume(asked: _Request, team: Team, display: Display, held: ExitStack) -> tuple[Run, Trainer]:
+    run, settings, data = Run.open(asked.folder)
+    settings = override(settings, asked.changes)
+    team.lead(partial(_enter, held, run.owned()))
+    saved = run.load()
+    shards, heldout = _open_data(Path(asked.data or data), settings, team)
+    trainer = _make_trainer(settings, shards, heldout, team, run)
+    trainer.restore(saved)
+    if team.is_first:
+        run.rewind_metrics(trainer.step)
+        run.log(f"continued from step {trainer.step} on {team.world} process(es)")
+        if asked.changes:
+            run.change(settings, asked.changes)
+    display.say(f"run {run.folder}: continuing from step {trainer.step}; {_describe(settings, shards)}")
+    return run, trainer
+
+
+def _enter(held: ExitStack, context: AbstractContextManager[None]) -> str:
+    held.enter_context(context)
+    return ""
+
+
+def _make_trainer(settings: RunConfig, shards: Shards, heldout: Shards, team: Team, run: Run) -> Trainer:
+    slots = Slots.of(shards, settings.data.jobs)
+    return Trainer(settings, slots, team, run if team.is_first else None, heldout)
+
+
+def _open_data(folder: Path, settings: RunConfig, team: Team) -> tuple[Shards, Shards]:
+    """Training and held-out documents, their files compared with their checksums."""
+    splits = Shards.open(folder, "train"), Shards.open(folder, "heldout")
+    check_tokenizer(settings.model, splits[0].tokenizer)
+    if team.is_first:
+        for shards in splits:
+            shards.verify()
+    return splits
+
+
+def _describe(settings: RunConfig, shards: Shards) -> str:
+    family = find_family(settings.family)
+    kind = f"order {settings.data.order}" if family.uses_order else family.name
+    return f"{family.count_parameters(settings):,} parameters, {kind}, {shards.num_tokens:,} tokens of text"

@@ -1,0 +1,70 @@
+"""The family `reviser`: a Transformer over the history of edit actions, learned from the trajectories of an order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from reviser.data.batches import Batch
+from reviser.data.packing import Packer
+from reviser.data.shards import Shards
+from reviser.model.checkpoint import from_pretrained, save_pretrained
+from reviser.model.folder import Trained
+from reviser.model.size import num_parameters
+from reviser.model.transformer import Transformer
+from reviser.orders.registry import parse_order
+from reviser.tokenizer import Tokenizer
+from reviser.training.distributed import Team
+from reviser.training.families import Family
+from reviser.training.heldout import Heldout
+from reviser.training.objective import Inputs, Objective, host_inputs
+from reviser.training.samples import write_samples
+from reviser.training.settings import RunConfig
+
+
+@dataclass(frozen=True)
+class ReviserFamily:
+    name: str = "reviser"
+    uses_order: bool = True
+
+    def make_model(self, settings: RunConfig) -> Transformer:
+        return Transformer(settings.model)
+
+    def make_objective(self, model: Transformer, fuse: bool) -> Objective:
+        return Objective(model, fuse)
+
+    def make_packer(self, settings: RunConfig) -> Packer:
+        order = parse_order(settings.data.order)
+        # Noise may fill a canvas beyond its final text.
+        longest = settings.data.jobs.longest if order.has_likelihood else settings.model.max_length
+        return Packer(
+            order, settings.rules, settings.model.canvas, settings.data.row, settings.model.context, longest
+        )
+
+    def make_heldout(self, settings: RunConfig, shards: Shards, count: int, infill: bool) -> Heldout | None:
+        order, train = parse_order(settings.data.order), settings.train
+        if not order.has_likelihood:
+            return None
+        heldout = Heldout(
+            shards, order, settings.rules, settings.model.canvas, count, train.eval_prefix, train.eval_length, infill
+        )
+        heldout.check_fits(settings.model)
+        return heldout
+
+    def prepare(self, batch: Batch, settings: RunConfig, team: Team) -> Inputs:
+        return host_inputs(batch.rows, settings.model.context, settings.train.masked, team.device.type == "cuda")
+
+    def write_samples(self, model: Transformer, tokenizer: Tokenizer, settings: RunConfig) -> str:
+        return write_samples(model, tokenizer, settings)
+
+    def save_model(self, model: Transformer, folder: Path, tokenizer: Tokenizer, trained: Trained) -> None:
+        save_pretrained(model, folder, tokenizer, trained=trained, overwrite=True)
+
+    def load_model(self, spec: str) -> Transformer:
+        return from_pretrained(spec)
+
+    def count_parameters(self, settings: RunConfig) -> int:
+        return num_parameters(settings.model)
+
+
+REVISER: Family = ReviserFamily()
