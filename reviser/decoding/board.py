@@ -50,6 +50,16 @@ CLIP = SPAN_SIZES[-1]
 STOP_ONLY, INSERT_ONLY, PASTE_ONLY, REPLACE_ONLY = 1 << STOP, 1 << NUM_SPECIAL, 1 << PASTE, 1 << REPLACE
 NUMBERS = ("length", "cursor", "clip", "replacing", "stopped", "prefix", "suffix", "left", "room", "initial")
 EVERYTHING_LEFT = 1 << 40
+KERNEL_OPERATORS = frozenset({"move", "delete", "replace"})
+"""What the boards of cpu/ and gpu/ know beside INSERT and STOP; rules that enable more need a `Board`."""
+
+
+def check_kernel_operators(operators: Iterable[str]) -> frozenset[str]:
+    """The operators, where the fast boards know all of them."""
+    enabled = check_operators(operators)
+    if unknown := enabled - KERNEL_OPERATORS:
+        raise ValueError(f"no fast board for {', '.join(sorted(unknown))}; use Board")
+    return enabled
 
 
 class Board:

@@ -85,9 +85,9 @@ class FolderConfig:
     """What else the card says."""
 
 
-def find(spec: str | os.PathLike[str]) -> Path:
-    """The folder of a model: a path, that of the run which trained it, or a hub id that is fetched."""
-    folder = Path(spec)
+def find(spec: str | os.PathLike[str] | None) -> Path:
+    """The folder of a model: a path, a run folder, or a hub id; None and "shipped" are the shipped model."""
+    folder = Path(SHIPPED if spec is None or spec == "shipped" else spec)
     if (folder / RUN).is_file() and (folder / "model").is_dir():
         return folder / "model"
     if folder.is_dir():
