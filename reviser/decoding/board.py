@@ -1,4 +1,4 @@
-"""The executor's batched twin: B canvases as tensors, one action for each in, the canvases after them out.
+"""The batched executor: B canvases as tensors, one action for each in, the canvases after them out.
 
     cells   . a b c d . . . . x      canvas "a b | c d" (cursor 2) of at most 7 tokens: a `none` cell either side,
     place   0 1 2 3 4 5 6 7 8 9      none behind the end, and a spare last cell that takes writes meant for nowhere

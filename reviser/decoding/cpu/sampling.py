@@ -52,7 +52,7 @@ class CpuChooser(Chooser):
         return torch.from_numpy(scores)
 
     def _copy(self, scores: Tensor) -> Tensor:
-        # clone() of so many would wake torch's threads, which then spin for a while on the cores of the next step.
+        # clone() would wake torch's threads, which then spin for a while on the cores of the next step.
         return torch.from_numpy(scores.numpy().copy())
 
     def draw(
