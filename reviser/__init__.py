@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reviser.evaluation.generations import Generation, Prompt
     from reviser.evaluation.measures import Measure
     from reviser.evaluation.metrics.registry import register_metric
-    from reviser.model.canvases import register_canvas
+    from reviser.model.canvas_kinds import register_canvas
     from reviser.orders.registry import register_order
     from reviser.plugins import load_plugin
     from reviser.training.api import train
@@ -54,7 +54,7 @@ _PLACES = {
     "Measure": "evaluation.measures",
     "register_order": "orders.registry",
     "register_metric": "evaluation.metrics.registry",
-    "register_canvas": "model.canvases",
+    "register_canvas": "model.canvas_kinds",
     "load_plugin": "plugins",
     "ReviserError": "errors",
 }

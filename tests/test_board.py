@@ -13,15 +13,17 @@ from laws import ALPHABET, states
 
 from reviser.actions import INSERT_MOVE, OPERATORS, Alphabet
 from reviser.canvas import Canvas, Rules, apply, valid_mask
-from reviser.decoding.board import Board
+from reviser.decoding.board import KERNEL_OPERATORS, Board
 from reviser.decoding.sampling import repeated_tokens
 
 ALL = frozenset(OPERATORS)
 STOP_ONLY = 1 << 3
 OPERATOR_SETS = st.sampled_from([INSERT_MOVE, ALL]) | st.frozensets(st.sampled_from(OPERATORS))
+KERNEL_SETS = st.frozensets(st.sampled_from(sorted(KERNEL_OPERATORS)))
+"""What the boards of cpu/ and gpu/ know."""
 
 
-class Twins:
+class Checked:
     """Rows on a board beside the canvases they should be."""
 
     def __init__(self, board: Board, rows: list[tuple[Canvas, Rules, int]]) -> None:
@@ -75,11 +77,11 @@ def batches(draw: st.DrawFn) -> tuple[Board, list[tuple[Canvas, Rules, int]]]:
 def test_every_row_is_the_canvas_of_the_executor_after_every_action(
     batch: tuple[Board, list[tuple[Canvas, Rules, int]]], number: int
 ) -> None:
-    twins, chance = Twins(*batch), random.Random(number)
-    twins.check()
+    checked, chance = Checked(*batch), random.Random(number)
+    checked.check()
     for _ in range(25):
-        twins.step(chance)
-        twins.check()
+        checked.step(chance)
+        checked.check()
 
 
 @pytest.mark.parametrize("operators", [INSERT_MOVE, ALL])
@@ -93,16 +95,16 @@ def test_small_full_and_long_canvases_take_thousands_of_actions(
         rules = Rules(ALPHABET, operators, prefix, suffix, max_length=room - row)
         tokens = tuple(chance.choices(range(39), k=size))
         rows.append((Canvas(tokens, chance.randint(prefix, size - suffix)), rules, 1 << 30))
-    twins = Twins(Board(ALPHABET, operators, 8, room), rows)
+    checked = Checked(Board(ALPHABET, operators, 8, room), rows)
     for step in range(num_steps):
-        twins.step(chance)
+        checked.step(chance)
         for row, (canvas, rules, _) in enumerate(rows):
-            if twins.canvases[row].is_stopped:
-                twins.board.load([row], [canvas], [rules], [1 << 30])
-                twins.canvases[row], twins.left[row] = canvas, 1 << 30
+            if checked.canvases[row].is_stopped:
+                checked.board.load([row], [canvas], [rules], [1 << 30])
+                checked.canvases[row], checked.left[row] = canvas, 1 << 30
         if step % every == 0:
-            twins.check()
-    twins.check()
+            checked.check()
+    checked.check()
 
 
 def test_an_idle_row_may_only_stop_and_never_changes() -> None:

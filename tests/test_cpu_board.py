@@ -1,4 +1,4 @@
-"""The lean board and the lean chooser are the tensors' twins."""
+"""The CPU's board and chooser do what the plain ones do."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws import ALPHABET, states
-from test_board import OPERATOR_SETS, Twins
+from test_board import KERNEL_SETS, Checked
 from test_engine import samplings
 
 from reviser.actions import INSERT_MOVE, OPERATORS, Alphabet
 from reviser.canvas import Canvas, Rules
-from reviser.decoding.board import Board
+from reviser.decoding.backends import board_for
+from reviser.decoding.board import KERNEL_OPERATORS, Board
 from reviser.decoding.cpu.board import CpuBoard
 from reviser.decoding.cpu.sampling import CpuChooser
 from reviser.decoding.sampling import Chooser, Sampling
 
 
 @settings(max_examples=60)
-@given(OPERATOR_SETS, st.integers(0, 3), st.integers(0, 1 << 30), st.data())
+@given(KERNEL_SETS, st.integers(0, 3), st.integers(0, 1 << 30), st.data())
 def test_every_row_is_the_canvas_of_the_executor_after_every_action(operators, spare, number, data):
     rows = data.draw(st.lists(st.tuples(states(operators), st.integers(1, 40)), min_size=1, max_size=5))
     room = max(rules.max_length for (_, rules), _ in rows) + spare
     board = CpuBoard(ALPHABET, operators, len(rows), room)
-    twins, chance = Twins(board, [(*state, left) for state, left in rows]), random.Random(number)
-    twins.check()
+    checked, chance = Checked(board, [(*state, left) for state, left in rows]), random.Random(number)
+    checked.check()
     for _ in range(25):
-        twins.step(chance)
-        twins.check()
+        checked.step(chance)
+        checked.check()
 
 
-@given(st.lists(st.integers(0, ALPHABET.size - 1), max_size=60), st.sampled_from([INSERT_MOVE, frozenset(OPERATORS)]))
+@given(st.lists(st.integers(0, ALPHABET.size - 1), max_size=60), st.sampled_from([INSERT_MOVE, KERNEL_OPERATORS]))
 def test_actions_that_are_not_valid_spoil_their_own_row_alone(actions, operators):
     board = CpuBoard(ALPHABET, operators, num_rows=3, max_length=9)
     rules, canvas = Rules(ALPHABET, operators, max_length=9), Canvas((1, 2, 3), 2)
@@ -45,6 +46,19 @@ def test_actions_that_are_not_valid_spoil_their_own_row_alone(actions, operators
         board.windows(2)
         assert 0 <= int(board.cursor[1]) <= int(board.length[1]) <= 9
     assert board.canvases([0, 2]) == [canvas] * 2
+
+
+@given(st.frozensets(st.sampled_from(OPERATORS)))
+def test_rules_with_an_operator_that_the_kernels_lack_get_the_plain_board(operators):
+    board = board_for(Rules(ALPHABET, operators, max_length=9), 2, 9, torch.device("cpu"), window=2)
+    assert type(board) is (CpuBoard if operators <= KERNEL_OPERATORS else Board)
+    assert board.operators == operators
+
+
+@pytest.mark.parametrize("name", sorted(frozenset(OPERATORS) - KERNEL_OPERATORS))
+def test_the_kernels_refuse_an_operator_they_lack(name):
+    with pytest.raises(ValueError, match=f"^no fast board for {name}; use Board$"):
+        CpuBoard(ALPHABET, {"move", name}, num_rows=1, max_length=9)
 
 
 def test_a_board_that_was_loaded_again_is_the_same_memory():
@@ -72,13 +86,13 @@ def test_it_chooses_what_the_chooser_chooses(sampling, num_rows, seed, data):
         "grown": torch.randint(0, 6, (num_rows,), generator=generator),
         "banned": torch.randint(0, 60, (num_rows, 3), generator=generator),
     }
-    plain, lean = (kind(sampling, alphabet) for kind in (Chooser, CpuChooser))
+    plain, fast = (kind(sampling, alphabet) for kind in (Chooser, CpuChooser))
     expected, expected_scores = plain.choose(logits.clone(), valid, chances, **beside)
-    found, scores = lean.choose(logits.clone(), valid, chances, **beside)
+    found, scores = fast.choose(logits.clone(), valid, chances, **beside)
     assert found.tolist() == expected.tolist()
     assert scores.tolist() == pytest.approx(expected_scores.tolist(), abs=1e-5)
     for given_logits in (logits, logits.to(torch.bfloat16), logits.T.contiguous().T):
-        log_p = [each.log_probabilities(given_logits.clone(), valid) for each in (plain, lean)]
+        log_p = [each.log_probabilities(given_logits.clone(), valid) for each in (plain, fast)]
         assert log_p[1].dtype == torch.float32
         assert torch.allclose(*log_p, atol=1e-5)
 

@@ -80,9 +80,9 @@ def test_what_is_read_is_what_the_model_reads(config, counts, threads, data):
 def test_int8_prompts_are_read_as_int8_steps_take_them(config, counts, threads):
     torch.set_num_threads(threads)
     model, seeds = make_model(config), random_seeds(config, counts)
-    lean, cache = CpuStep(model, "int8"), used_cache(config, len(counts))
-    wanted = lean.hidden(seeds.actions, seeds.canvas)
-    found = lean.read(seeds, torch.arange(len(counts)), cache)
+    steps, cache = CpuStep(model, "int8"), used_cache(config, len(counts))
+    wanted = steps.hidden(seeds.actions, seeds.canvas)
+    found = steps.read(seeds, torch.arange(len(counts)), cache)
     for number, count in enumerate(counts):
         expected = wanted[number, count - 1]
         # Sums of bytes are exact; a vector between two of them may be rounded the other way now and then.
@@ -93,15 +93,15 @@ def test_int8_prompts_are_read_as_int8_steps_take_them(config, counts, threads):
 @given(configs, counts_of_seeds, st.sampled_from(["float32", "int8"]), st.integers(1, 3))
 def test_a_prompt_is_read_the_same_whatever_stands_beside_it(config, counts, weights, threads):
     torch.set_num_threads(threads)
-    lean, seeds = CpuStep(make_model(config), weights), random_seeds(config, counts)
+    steps, seeds = CpuStep(make_model(config), weights), random_seeds(config, counts)
     together, row = Cache.empty(config, len(counts)), torch.tensor([0])
-    found = lean.read(seeds, torch.arange(len(counts)), together)
+    found = steps.read(seeds, torch.arange(len(counts)), together)
     for number, count in enumerate(counts):
         windows = seeds.canvas.windows
         canvas = CanvasInput(None if windows is None else windows[number : number + 1, :count])
         alone = Cache.empty(config, 1)
         one = DraftInputs(seeds.actions[number : number + 1, :count], torch.tensor([count]), canvas)
-        assert torch.equal(lean.read(one, row, alone)[0], found[number])
+        assert torch.equal(steps.read(one, row, alone)[0], found[number])
         for here, there in zip(alone.keys + alone.values, together.keys + together.values, strict=True):
             assert torch.equal(here[0, :, :count], there[number, :, :count])
 
@@ -110,7 +110,7 @@ def test_a_prompt_is_read_the_same_whatever_stands_beside_it(config, counts, wei
 @given(configs, st.sampled_from(["float32", "int8"]), st.integers(1, 12), st.integers(1, 6))
 def test_a_prompt_and_steps_behind_it_are_a_longer_prompt(config, weights, count, more):
     model = make_model(config)
-    lean, longer = CpuStep(model, weights), random_seeds(config, [count + more])
+    steps, longer = CpuStep(model, weights), random_seeds(config, [count + more])
     caches, row = [Cache.empty(config, 1) for _ in range(2)], torch.tensor([0])
     windows = longer.canvas.windows
 
@@ -118,10 +118,10 @@ def test_a_prompt_and_steps_behind_it_are_a_longer_prompt(config, weights, count
         return CanvasInput() if windows is None else CanvasInput(windows[:, places])
 
     beginning = DraftInputs(longer.actions[:, :count], torch.tensor([count]), shown(slice(count)))
-    found = lean.read(beginning, row, caches[0])
+    found = steps.read(beginning, row, caches[0])
     for t in range(count, count + more):
-        found = lean.step(longer.actions[:, t : t + 1], shown(slice(t, t + 1)), caches[0])[:, 0]
-    expected = lean.read(longer, row, caches[1])
+        found = steps.step(longer.actions[:, t : t + 1], shown(slice(t, t + 1)), caches[0])[:, 0]
+    expected = steps.read(longer, row, caches[1])
     assert (found - expected).pow(2).mean() < 1e-3 * expected.pow(2).mean()
     assert torch.equal(caches[0].lengths, caches[1].lengths)
 
@@ -133,9 +133,9 @@ def test_real_seeds_of_many_rows_are_read(num_seeds):
     seeds = draft_inputs(list(itertools.islice(itertools.cycle(some), num_seeds)), WINDOWED)
     plain, cache = (Cache.empty(WINDOWED, num_seeds) for _ in range(2))
     wanted = model.step(seeds.actions, seeds.canvas, plain, seeds.counts)
-    lean, rows = CpuStep(model), torch.arange(num_seeds)
-    assert isinstance(lean, Reads)
-    assert_close(lean.read(seeds, rows, cache), wanted[rows, seeds.counts - 1])
+    steps, rows = CpuStep(model), torch.arange(num_seeds)
+    assert isinstance(steps, Reads)
+    assert_close(steps.read(seeds, rows, cache), wanted[rows, seeds.counts - 1])
     assert torch.equal(cache.lengths, plain.lengths)
 
 

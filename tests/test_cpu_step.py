@@ -92,7 +92,7 @@ def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:
 def test_steps_and_logits_are_the_models_after_any_history(config, num_rows, threads, data):
     torch.set_num_threads(threads)
     model = make_model(config, data.draw(st.integers(0, 99)))
-    lean, caches = CpuStep(model), [Cache.empty(config, num_rows) for _ in range(2)]
+    steps, caches = CpuStep(model), [Cache.empty(config, num_rows) for _ in range(2)]
     lengths = torch.tensor(data.draw(st.lists(st.integers(1, 9), min_size=num_rows, max_size=num_rows)))
     history, canvas = random_input(config, num_rows, 9)
     for cache in caches:
@@ -101,10 +101,10 @@ def test_steps_and_logits_are_the_models_after_any_history(config, num_rows, thr
         counts = torch.tensor(data.draw(st.lists(st.integers(0, 1), min_size=num_rows, max_size=num_rows)))
         actions, canvas = random_input(config, num_rows, 1)
         expected = model.step(actions, canvas, caches[0], counts)
-        found, is_real = lean.step(actions, canvas, caches[1], counts), counts > 0
+        found, is_real = steps.step(actions, canvas, caches[1], counts), counts > 0
         assert_close(found[is_real], expected[is_real])
         assert not found[~is_real].any()
-        assert_close(lean.logits(found), model.logits(found))
+        assert_close(steps.logits(found), model.logits(found))
         assert caches[0].lengths.tolist() == caches[1].lengths.tolist()
     for kept, written in zip(caches[0].keys + caches[0].values, caches[1].keys + caches[1].values, strict=True):
         for row, length in enumerate(caches[0].lengths.tolist()):
@@ -136,9 +136,9 @@ WINDOWED = ModelConfig(
 )  # fmt: skip
 
 
-def test_only_few_rows_on_a_cpu_in_float32_are_lean():
+def test_only_few_rows_on_a_cpu_in_float32_take_the_kernels():
     model = make_model(WINDOWED)
-    few, lean = steps_of(model), CpuStep(model)
+    few, steps = steps_of(model), CpuStep(model)
     assert isinstance(few, CpuStep)
     assert few.most_rows is not None
     num_rows = few.most_rows + 1
@@ -146,7 +146,7 @@ def test_only_few_rows_on_a_cpu_in_float32_are_lean():
     # What the kernels give is not bit for bit what torch gives, which shows who took the step.
     caches = [Cache.empty(WINDOWED, num_rows) for _ in range(3)]
     by_model, by_few, by_kernel = (
-        each.step(actions, canvas, cache) for each, cache in zip((model, few, lean), caches, strict=True)
+        each.step(actions, canvas, cache) for each, cache in zip((model, few, steps), caches, strict=True)
     )
     assert torch.equal(by_model, by_few)
     assert not torch.equal(by_model, by_kernel)
@@ -161,11 +161,11 @@ def test_only_few_rows_on_a_cpu_in_float32_are_lean():
 
 def test_weights_are_read_where_they_are():
     model, (actions, _) = make_model(replace(WINDOWED, canvas=CanvasConfig())), random_input(WINDOWED, 1, 1)
-    lean = CpuStep(model)
+    steps = CpuStep(model)
     with torch.no_grad():
         model.blocks[0].mlp.up.weight.mul_(2)
     caches = [Cache.empty(model.config, 1) for _ in range(2)]
-    pairs = zip((lean, model), caches, strict=True)
+    pairs = zip((steps, model), caches, strict=True)
     found, expected = (each.step(actions, CanvasInput(), cache) for each, cache in pairs)
     assert_close(found, expected)
 
@@ -192,8 +192,8 @@ def test_int8_logits_of_whole_numbers_are_those_of_the_rounded_head():
 def test_int8_steps_are_close_to_those_of_the_rounded_model(config, threads):
     torch.set_num_threads(threads)
     model, (actions, canvas) = make_model(config), random_input(config, 3, 12)
-    lean, near = CpuStep(model, "int8"), rounded(model)
-    found, expected = lean.logits(lean.hidden(actions, canvas)), near.logits(near.hidden(actions, canvas))
+    steps, near = CpuStep(model, "int8"), rounded(model)
+    found, expected = steps.logits(steps.hidden(actions, canvas)), near.logits(near.hidden(actions, canvas))
     # Vectors are rounded in 255 steps each, and errors add up over layers; a wrong scale would be off by far more.
     assert (found - expected).pow(2).mean() < 0.05 * expected.pow(2).mean()
 

@@ -14,7 +14,8 @@ from tiny import SETTINGS, show
 from reviser.actions import OPERATORS, Alphabet
 from reviser.canvas import Canvas, Rules, apply, is_valid, replay, valid_actions
 from reviser.config import CanvasConfig, ModelConfig
-from reviser.decoding.reference import Decoded, decode
+from reviser.decoding.reference import decode
+from reviser.decoding.requests import Decoded
 from reviser.decoding.sampling import Sampling
 from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
@@ -75,13 +76,20 @@ def test_every_action_is_valid_where_it_is_emitted(
         assert is_valid(canvas, action, draft.rules, budget - index)
         canvas = apply(canvas, action, draft.rules, budget - index)
     assert canvas == written.canvas
-    assert written.has_stopped == canvas.is_stopped == (written.actions[-1] == ALPHABET.stop)
-    assert written.has_stopped or len(written.actions) == budget
+    assert canvas.is_stopped == (written.actions[-1] == ALPHABET.stop)
+    assert canvas.is_stopped or len(written.actions) == budget
+    assert written.ended_by == expected_end(written, draft.rules.max_length, max_actions)
     assert not canvas.is_replacing
     assert canvas.tokens[: len(prefix)] == tuple(prefix)
     assert canvas.tokens[len(canvas.tokens) - len(suffix) :] == tuple(suffix)
     assert len(written.log_probabilities) == len(written.actions)
     assert all(score <= 0 for score in written.log_probabilities)
+
+
+def expected_end(written: Decoded, max_length: int, max_actions: int) -> str:
+    if written.actions[-1] == ALPHABET.stop:
+        return "model" if len(written.canvas.tokens) < max_length else "length"
+    return "actions" if len(written.actions) == max_actions else "context"
 
 
 def test_all_operators_come_up() -> None:

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from reviser.actions import INSERT_MOVE, OPERATORS
 from reviser.canvas import Rules, replay
 from reviser.config import CanvasConfig, ModelConfig
-from reviser.decoding.engine import Engine, Request
+from reviser.decoding.board import KERNEL_OPERATORS
+from reviser.decoding.engine import Engine
 from reviser.decoding.reference import decode
+from reviser.decoding.requests import Request
 from reviser.decoding.sampling import GREEDY, Sampling
 from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
@@ -65,7 +67,7 @@ samplings = st.sampled_from([
 @settings(max_examples=40)
 @given(
     st.sampled_from(KINDS),
-    st.sampled_from([frozenset(OPERATORS), INSERT_MOVE]),
+    st.sampled_from([frozenset(OPERATORS), KERNEL_OPERATORS, INSERT_MOVE]),
     samplings,
     st.integers(1, 4),
     st.data(),
@@ -77,9 +79,29 @@ def test_the_engine_writes_what_the_plain_decoder_writes(kind, operators, sampli
         plain = decode(model, request.draft, sampling, request.max_actions, request.number)
         assert written.actions == plain.actions
         assert written.canvas == plain.canvas
-        assert written.has_stopped == plain.has_stopped
+        assert written.ended_by == plain.ended_by
         assert written.log_probabilities == pytest.approx(plain.log_probabilities, abs=1e-3)
         assert replay(request.draft.canvas, written.actions, request.draft.rules) == written.canvas
+
+
+@settings(max_examples=10)
+@given(st.sampled_from(KINDS), samplings, st.integers(1, 3), st.data())
+def test_alternatives_of_a_batch_are_those_of_each_stream_alone(kind, sampling, num_rows, data):
+    asked = data.draw(st.lists(requests(INSERT_MOVE), min_size=1, max_size=4))
+    model = MODELS[kind]
+    together = Engine(model, sampling, num_rows, num_alternatives=4).write(asked)
+    plain = Engine(model, sampling, num_rows).write(asked)
+    for request, written, without in zip(asked, together, plain, strict=True):
+        events = list(Engine(model, sampling, 1, num_alternatives=4).events(request))
+        assert written.actions == without.actions == tuple(event.action for event in events)
+        assert without.alternatives == ()
+        assert len(written.alternatives) == len(events)
+        for ranked, event in zip(written.alternatives, events, strict=True):
+            assert 1 <= len(ranked) <= 4
+            scores = [score for _, score in ranked]
+            assert scores == sorted(scores, reverse=True)
+            assert scores == pytest.approx([score for _, score in event.alternatives], abs=1e-3)
+            assert max(scores) >= event.log_probability - 1e-3
 
 
 def test_a_result_does_not_depend_on_its_neighbours():

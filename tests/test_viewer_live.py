@@ -16,7 +16,7 @@ from rich.console import Console
 from screen import COLOUR, Screen
 
 from reviser.canvas import Canvas, Rules, apply
-from reviser.decoding.engine import Event
+from reviser.decoding.requests import Event
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import parse_order
 from reviser.orders.rng import Random

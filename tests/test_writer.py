@@ -10,11 +10,12 @@ import torch
 
 from reviser.actions import OPERATORS
 from reviser.config import CanvasConfig, ModelConfig
-from reviser.decoding.presets import DEFAULT, GREEDY, Sampling
+from reviser.decoding.presets import DEFAULT, GREEDY, LONGEST_GAP, Sampling
 from reviser.decoding.reference import decode
 from reviser.decoding.writer import Writer
 from reviser.errors import ConfigError, TokenizerError
-from reviser.model.checkpoint import save_pretrained
+from reviser.model import folder as folders
+from reviser.model.checkpoint import pack_folder, save_pretrained
 from reviser.model.transformer import Transformer
 from reviser.orders.record import from_record, to_record
 from reviser.orders.rng import Random
@@ -87,12 +88,79 @@ def test_an_engine_that_is_kept_writes_as_a_new_one(folder: Path) -> None:
     assert not writer._idle
 
 
-def test_int8_weights_may_be_decoded_in_float32(folder: Path) -> None:
-    assert Writer.from_pretrained(folder, weights="float32").precision == "float32"
-    assert Writer.from_pretrained(folder, weights="int8").precision == "int8"
+def test_auto_is_int8_where_the_folder_is(folder: Path, tmp_path: Path) -> None:
+    rounded = pack_folder(folder, tmp_path / "rounded", "int8")
+    precisions = {
+        (source.name, weights): Writer.from_pretrained(source, weights=weights).precision
+        for source in (folder, rounded)
+        for weights in ("auto", "int8", "float32")
+    }
+    assert precisions == {
+        ("model", "auto"): "float32", ("model", "int8"): "int8", ("model", "float32"): "float32",
+        ("rounded", "auto"): "int8", ("rounded", "int8"): "int8", ("rounded", "float32"): "float32",
+    }  # fmt: skip
 
 
-def test_the_stream_tells_the_same_story(writer: Writer) -> None:
+def test_auto_is_float32_for_an_int8_folder_that_the_kernels_do_not_know(tmp_path: Path) -> None:
+    config = ModelConfig(
+        num_text=257, pad=256, num_layers=1, width=32, num_heads=2, ff_width=32, context=40, max_length=32,
+        canvas=CanvasConfig(kind="pool"),
+    )  # fmt: skip
+    path = save_pretrained(Transformer(config), tmp_path / "pool", load("bytes"), weights="int8")
+    assert Writer.from_pretrained(path).precision == "float32"
+    with pytest.raises(ConfigError, match=r"no CPU kernels for torch\.float32 on cpu with canvas pool; they need"):
+        Writer.from_pretrained(path, weights="int8")
+
+
+def test_no_name_and_shipped_are_the_shipped_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "SHIPPED", folder)
+    wanted = Writer.from_pretrained(folder).generate("abc", max_actions=20)
+    for spec in (None, "shipped"):
+        assert Writer.from_pretrained(spec).generate("abc", max_actions=20) == wanted
+
+
+def test_a_text_shows_itself_and_a_few_facts(writer: Writer) -> None:
+    [text] = writer.generate("abc", max_actions=9, sampling=Sampling(stop_bias=-99.0))
+    facts = f"9 actions for {text.num_tokens} tokens, log-probability {text.log_probability:.2f}, ended by actions"
+    assert repr(text) == str(text) == f"Text({text.text!r}, {facts})"
+
+
+def test_a_text_says_what_ended_it(writer: Writer) -> None:
+    never, at_once = Sampling(stop_bias=-99.0), Sampling(stop_bias=99.0)
+    assert writer.generate("abc", sampling=at_once)[0].ended_by == "model"
+    assert writer.generate("abc", max_actions=5, sampling=never)[0].ended_by == "actions"
+    context = writer.model.config.context
+    assert writer.generate("abc", max_actions=context, sampling=never)[0].ended_by == "context"
+    start = writer.continuation("abc")
+    events = list(writer.stream(start, max_actions=9, sampling=never))
+    assert [writer.collect(start, events[:count], 9).ended_by for count in (0, 5, 9)] == [
+        "interrupt", "interrupt", "actions",
+    ]  # fmt: skip
+
+
+def test_a_stop_on_a_full_canvas_is_not_the_models_own(writer: Writer) -> None:
+    sampling = Sampling(temperature=1.0, top_k=0, stop_bias=2.5)
+    texts = writer.generate("abc", n=24, max_tokens=2, max_actions=100, sampling=sampling)
+    stopped = [text for text in texts if text.decoded.canvas.is_stopped]
+    assert {text.num_tokens == 2 for text in stopped} == {True, False}
+    for text in stopped:
+        assert text.ended_by == ("length" if text.num_tokens == 2 else "model")
+        assert text.has_stopped == (text.num_tokens < 2)
+        assert text.trajectory.actions == text.decoded.actions
+
+
+def test_a_gap_takes_no_more_tokens_than_the_command_allows(tmp_path: Path) -> None:
+    config = ModelConfig(num_text=257, pad=256, num_layers=1, width=32, num_heads=2, ff_width=32, context=200)
+    writer = Writer(Transformer(config).eval(), load("bytes"))
+    never = Sampling(stop_bias=-99.0, move_temperature=0.01, jump_bias=-99.0)
+    [text], [longer] = (
+        writer.infill("a", "b", max_actions=150, sampling=never, **limit) for limit in ({}, {"max_tokens": None})
+    )
+    assert text.num_tokens == LONGEST_GAP == 64
+    assert longer.num_tokens > 64
+
+
+def test_the_stream_is_the_same_text(writer: Writer) -> None:
     [text] = writer.generate("abc", max_actions=25, seed=9)
     events = list(writer.stream("abc", max_actions=25, seed=9))
     assert tuple(event.action for event in events) == text.decoded.actions

@@ -64,7 +64,7 @@ def main() -> None:
     print("## Filled\n")
     for prefix, suffix in GAPS:
         for seed in SEEDS:
-            [text] = writer.infill(prefix, suffix, seed=seed, sampling=DEFAULT, max_tokens=64)
+            [text] = writer.infill(prefix, suffix, seed=seed, sampling=DEFAULT)
             print(f"{show_text(text, prefix, suffix)}\n")
 
 

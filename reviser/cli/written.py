@@ -4,51 +4,45 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.errors import DataError
+from reviser.errors import ConfigError, DataError
 from reviser.files import write_text
 
 if TYPE_CHECKING:
-    from reviser.decoding.engine import Event
     from reviser.decoding.presets import Sampling
     from reviser.decoding.writer import Text, Writer
 
 
-@dataclass(frozen=True)
-class Result:
-    """A text, and the events it came of where they were asked for."""
-
-    text: Text
-    events: tuple[Event, ...] = ()
-
-
-def make_document(args: argparse.Namespace, writer: Writer, results: Sequence[Result], sampling: Sampling) -> str:
+def make_document(args: argparse.Namespace, writer: Writer, texts: Sequence[Text], sampling: Sampling) -> str:
     """One JSON document of everything."""
     from reviser.config import to_dict
 
-    texts = [
+    entries = [
         {
             "text": text.text,
             "new": text.new,
             "log_probability": text.log_probability,
             "has_stopped": text.has_stopped,
+            "ended_by": text.ended_by,
             "num_actions": text.num_actions,
             "num_tokens": text.num_tokens,
             "actions": _names(writer, text),
             "trajectory": record,
         }
-        for text, record in zip((result.text for result in results), _records(args, writer, results), strict=True)
+        for text, record in zip(texts, _records(args, writer, texts), strict=True)
     ]
     asked = {"command": args.command, "given": args.text, "model": _model_name(args), "seed": args.seed}
     limits = {name: getattr(args, name) for name in ("n", "best_of", "max_actions", "max_tokens")}
-    return json.dumps(asked | limits | {"sampling": to_dict(sampling), "texts": texts}, ensure_ascii=False)
+    return json.dumps(asked | limits | {"sampling": to_dict(sampling), "texts": entries}, ensure_ascii=False)
 
 
 def _names(writer: Writer, text: Text) -> list[str]:
-    """The model's own actions, as a reader knows them."""
+    """The model's own actions, by name."""
     tokenizer = writer.tokenizer
     alphabet = tokenizer.alphabet
     return [
@@ -57,63 +51,74 @@ def _names(writer: Writer, text: Text) -> list[str]:
     ]
 
 
-def _records(args: argparse.Namespace, writer: Writer, results: Sequence[Result]) -> list[dict[str, Any]]:
+def _records(args: argparse.Namespace, writer: Writer, texts: Sequence[Text]) -> list[dict[str, Any]]:
     """The trajectory file's objects."""
     from reviser.orders.record import to_record
 
     name = _tokenizer_name(args, writer)
     return [
         to_record(
-            result.text.trajectory,
-            text=result.text.text,
+            text.trajectory,
+            text=text.text,
             tokenizer={"name": name, "sha256": writer.tokenizer.sha256},
             model=_model_name(args),
             seed=[args.seed, number],
-            has_stopped=result.text.has_stopped,
-            log_probabilities=result.text.decoded.log_probabilities,
+            ended_by=text.ended_by,
+            log_probabilities=text.decoded.log_probabilities,
         )
-        for number, result in enumerate(results)
+        for number, text in enumerate(texts)
     ]
 
 
 def _model_name(args: argparse.Namespace) -> str:
     from reviser.model.folder import SHIPPED
 
-    return args.model or SHIPPED.name
+    return SHIPPED.name if args.model in (None, "shipped") else str(args.model)
 
 
 def _tokenizer_name(args: argparse.Namespace, writer: Writer) -> str:
     """What `reviser trajectory show` can load: a name where one fits, else the model's folder."""
-    from reviser.model.folder import SHIPPED, TOKENIZER, find, read_config
+    from reviser.model.folder import TOKENIZER, find, read_config
     from reviser.tokenizer import load
 
-    folder = find(args.model or SHIPPED)
+    folder = find(args.model)
     if not (folder / TOKENIZER).is_file():
         return str(read_config(folder).missing_tokenizer)
     return "default" if load("default").sha256 == writer.tokenizer.sha256 else str(folder)
 
 
-def write_trajectories(args: argparse.Namespace, writer: Writer, results: Sequence[Result]) -> None:
+def check_output(option: str, path: str) -> None:
+    """Refuse a file that cannot be written, before any work is done for it."""
+    target = Path(os.path.realpath(path))
+    try:
+        if target.is_dir():
+            raise ConfigError(f"{option} {path} is a folder; give a file")
+        if target.exists() and not target.is_file():  # a device or a pipe, which is written to as it is
+            return
+        # The file takes its place under another name first, so its folder must take files.
+        folder = next(parent for parent in target.parents if parent.exists())
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror}; give another file") from None
+
+
+def write_trajectories(args: argparse.Namespace, writer: Writer, texts: Sequence[Text]) -> None:
     """The file that --out names."""
     from reviser.orders.record import dump_records
 
     try:
-        write_text(args.out, dump_records(_records(args, writer, results)))
+        write_text(args.out, dump_records(_records(args, writer, texts)))
     except OSError as error:
         raise DataError(f"cannot write {args.out}: {error.strerror}; give another file") from None
 
 
-def write_page(args: argparse.Namespace, writer: Writer, results: Sequence[Result]) -> None:
+def write_page(args: argparse.Namespace, writer: Writer, texts: Sequence[Text]) -> None:
     """The page that --html names."""
-    from reviser.viewer import replay_page as html
+    from reviser.viewer import replay_page
 
     examples = [
-        html.Example(
-            result.text.trajectory,
-            result.text.new,
-            result.text.decoded.log_probabilities,
-            tuple(event.alternatives for event in result.events),
-        )
-        for result in results
+        replay_page.Example(text.trajectory, text.text, text.decoded.log_probabilities, text.decoded.alternatives)
+        for text in texts
     ]
-    html.write_page(args.html, examples, writer.tokenizer, f"reviser {args.command}: {args.text}")
+    replay_page.write_page(args.html, examples, writer.tokenizer, f"reviser {args.command}: {args.text}")

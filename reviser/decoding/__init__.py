@@ -1,11 +1,17 @@
-"""From a seed and a model to a trajectory.
+"""From a draft and a model to a trajectory.
 
 | what | where |
 |---|---|
-| the plain decoder: one sequence, no cache | `reference.decode` |
-| many sequences at once, cached, rows refilled | `engine.Engine` |
 | texts in, texts out: generate, infill, edit, stream | `writer.Writer` |
-| how an action is chosen | `sampling.Sampling`, `sampling.Chooser` |
+| what is asked for and given back: requests, events, results | `requests` |
+| many sequences at once, cached, rows refilled | `engine.Engine` |
+| the plain decoder: one sequence, no cache | `reference.decode` |
+| settings of sampling, without torch | `presets.Sampling` |
+| how an action is chosen | `sampling.Chooser` |
+| drafts as tensors | `drafts.draft_inputs` |
 | many canvases as tensors | `board.Board` |
-| the same for few rows on a CPU, in float32 and int8 | `lean.CpuStep`, `lean_board`, `lean_sampling` |
+| which implementation of step, board and chooser decodes | `backends` |
+| the same by numba kernels for few rows on a CPU, in float32 and int8 | `cpu.step`, `cpu.board`, `cpu.sampling` |
+| the same by Triton kernels and CUDA graphs on a GPU | `gpu.step`, `gpu.board`, `gpu.sampling`, `gpu.graph` |
+| how fast decoding is | `decode_speed.measure` |
 """

@@ -1,10 +1,12 @@
-"""Which twin decodes: the plain parts, their numba twins on a CPU, their Triton twins on a GPU; all do the same.
+"""Which implementation decodes: the plain parts, numba kernels on a CPU, Triton kernels on a GPU; results are equal.
 
 | part | plain | CPU | GPU |
 |---|---|---|---|
 | the model's step | `Transformer` | `CpuStep` | `GpuStep` |
 | the canvases | `Board` | `CpuBoard` | `GpuBoard` |
 | choosing | `Chooser` | `CpuChooser` | `GpuChooser` |
+
+The fast boards know INSERT, MOVE, STOP, DELETE and REPLACE; rules with any other operator get a `Board`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from torch import Tensor
 
 from reviser.actions import Alphabet
 from reviser.canvas import Rules
-from reviser.decoding.board import Board
+from reviser.decoding.board import KERNEL_OPERATORS, Board
 from reviser.decoding.cpu.board import CpuBoard
 from reviser.decoding.cpu.sampling import CpuChooser
 from reviser.decoding.cpu.step import Steps, steps_of
@@ -36,35 +38,36 @@ class Reads(Protocol):
 
 
 def steps_for(model: Transformer) -> Steps:
-    """The quickest exact steps there are for a model."""
-    if not _is_fused(model.embedding.weight.device):
+    """The fastest exact steps for a model."""
+    if not _has_triton(model.embedding.weight.device):
         return steps_of(model)
-    fused = _fused("step").GpuStep
-    return cast(Steps, fused(model)) if fused.knows(model) else model
+    kernels = _gpu("step").GpuStep
+    return cast(Steps, kernels(model)) if kernels.knows(model) else model
 
 
 def board_for(rules: Rules, num_rows: int, longest: int, device: torch.device, window: int) -> Board:
     """An empty board for canvases of at most `longest` tokens."""
     given = rules.alphabet, rules.operators, num_rows, longest
-    if device.type == "cpu":
-        return CpuBoard(*given)
-    return cast(Board, _fused("board").GpuBoard(*given, device, width=window)) if FUSED else Board(*given, device)
+    if rules.operators <= KERNEL_OPERATORS:
+        if device.type == "cpu":
+            return CpuBoard(*given)
+        if _has_triton(device):
+            return cast(Board, _gpu("board").GpuBoard(*given, device, width=window))
+    return Board(*given, device)
 
 
 def chooser_for(sampling: Sampling, alphabet: Alphabet, device: torch.device) -> Chooser:
+    """What chooses actions on a device."""
     if device.type == "cpu":
         return CpuChooser(sampling, alphabet, device)
-    return (
-        cast(Chooser, _fused("sampling").GpuChooser(sampling, alphabet, device))
-        if FUSED
-        else Chooser(sampling, alphabet, device)
-    )
+    kind = _gpu("sampling").GpuChooser if _has_triton(device) else Chooser
+    return cast(Chooser, kind(sampling, alphabet, device))
 
 
-def _is_fused(device: torch.device) -> bool:
+def _has_triton(device: torch.device) -> bool:
     return device.type == "cuda" and FUSED is not None
 
 
-def _fused(part: str) -> Any:
+def _gpu(part: str) -> Any:
     """A module that needs Triton, which not every machine has."""
     return importlib.import_module(f"reviser.decoding.gpu.{part}")

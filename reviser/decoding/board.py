@@ -1,4 +1,4 @@
-"""The executor's batched twin: B canvases as tensors, one action for each in, the canvases after them out.
+"""The batched executor: B canvases as tensors, one action for each in, the canvases after them out.
 
     cells   . a b c d . . . . x      canvas "a b | c d" (cursor 2) of at most 7 tokens: a `none` cell either side,
     place   0 1 2 3 4 5 6 7 8 9      none behind the end, and a spare last cell that takes writes meant for nowhere
@@ -50,6 +50,16 @@ CLIP = SPAN_SIZES[-1]
 STOP_ONLY, INSERT_ONLY, PASTE_ONLY, REPLACE_ONLY = 1 << STOP, 1 << NUM_SPECIAL, 1 << PASTE, 1 << REPLACE
 NUMBERS = ("length", "cursor", "clip", "replacing", "stopped", "prefix", "suffix", "left", "room", "initial")
 EVERYTHING_LEFT = 1 << 40
+KERNEL_OPERATORS = frozenset({"move", "delete", "replace"})
+"""What the boards of cpu/ and gpu/ know beside INSERT and STOP; rules that enable more need a `Board`."""
+
+
+def check_kernel_operators(operators: Iterable[str]) -> frozenset[str]:
+    """The operators, where the fast boards know all of them."""
+    enabled = check_operators(operators)
+    if unknown := enabled - KERNEL_OPERATORS:
+        raise ValueError(f"no fast board for {', '.join(sorted(unknown))}; use Board")
+    return enabled
 
 
 class Board:

@@ -2,8 +2,8 @@
 
 All of it in one run, on random weights, so only ratios mean something: prompts of 35 tokens, 128 actions or tokens,
 temperature 0.9 and top-k 50. The bare loop has the same trunk, cache and kind of step and no canvas, window or mask.
-On a CPU every kind of step is measured: torch's, the lean one in float32, and the lean one in int8; on a GPU the
-fused one, as a CUDA graph in both loops.
+On a CPU every kind of step is measured: torch's, the numba kernels' in float32, and theirs in int8; on a GPU that of
+the Triton kernels, as a CUDA graph in both loops.
 """
 
 from __future__ import annotations

@@ -17,24 +17,22 @@ Shape letters: B rows, d width.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from reviser.canvas import Canvas, Rules
+from reviser.canvas import Rules
 from reviser.decoding.backends import Reads, board_for, chooser_for, steps_for
 from reviser.decoding.board import Board
-from reviser.decoding.cpu.notes import Notes, write_down
+from reviser.decoding.cpu.sampling import Record, record_actions
 from reviser.decoding.cpu.step import Steps
 from reviser.decoding.drafts import draft_inputs
-from reviser.decoding.gpu.graph import Graph
-from reviser.decoding.reference import Decoded, check_room
+from reviser.decoding.requests import Alternatives, Decoded, Event, Request, check_room, find_end
 from reviser.decoding.sampling import GREEDY, PAPER, Sampling, seed_tensor, uniforms
 from reviser.errors import ConfigError
 from reviser.model.cache import Cache
@@ -42,41 +40,29 @@ from reviser.model.conditioning import CanvasInput
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft
 
-__all__ = ["Engine", "Request", "Event", "GREEDY", "PAPER"]
+if TYPE_CHECKING:
+    from reviser.decoding.gpu.graph import Graph
+
+__all__ = ["Engine", "Request", "GREEDY", "PAPER"]
 
 HOST_EVERY = 8
 """Steps between two looks at which rows have finished, where a look makes the host wait for the device."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A draft to write from; `number` decides all of its random choices."""
-
-    draft: Draft
-    max_actions: int = 256
-    number: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One action as it was chosen: its log-probability, the most probable valid actions, the canvas after it."""
-
-    step: int
-    action: int
-    log_probability: float
-    alternatives: tuple[tuple[int, float], ...]
-    canvas: Canvas
 
 
 class Engine:
     """Decodes requests with one model and one way of sampling, `num_rows` at a time.
 
     `steps` takes the model's steps and, where it can (`Reads`), reads drafts; None picks the fastest exact ones for
-    this model and device.
+    this model and device. `num_alternatives` is how many of the most probable actions are kept for every step.
     """
 
     def __init__(
-        self, model: Transformer, sampling: Sampling = PAPER, num_rows: int = 16, steps: Steps | None = None
+        self,
+        model: Transformer,
+        sampling: Sampling = PAPER,
+        num_rows: int = 16,
+        steps: Steps | None = None,
+        num_alternatives: int = 0,
     ) -> None:
         if num_rows < 1:
             raise ConfigError(f"num_rows={num_rows} must be at least 1")
@@ -92,8 +78,12 @@ class Engine:
         self.last = torch.full((num_rows,), config.alphabet.start, device=self.device)
         self.actions = torch.zeros(num_rows, config.context + 1, dtype=torch.int64, device=self.device)
         self.scores = torch.zeros(num_rows, config.context + 1, device=self.device)
-        noted = self.actions, self.scores, self.steps, self.last
-        self._notes = Notes(*(each.numpy() for each in noted)) if self.device.type == "cpu" else None
+        recorded = self.actions, self.scores, self.steps, self.last
+        self._record_arrays = Record(*(each.numpy() for each in recorded)) if self.device.type == "cpu" else None
+        self.num_alternatives = min(num_alternatives, config.alphabet.size)
+        shape = num_rows, config.context + 1, self.num_alternatives
+        self.best_actions = torch.zeros(shape, dtype=torch.int64, device=self.device)
+        self.best_scores = torch.zeros(shape, device=self.device)
         self.owners: list[int | None] = [None] * num_rows
         self.budgets = [0] * num_rows
         self._kept: Board | None = None
@@ -122,7 +112,7 @@ class Engine:
                 for _ in range(count):
                     self._advance(board)
                 self.budgets = [budget - count for budget in self.budgets]
-                yield from self._collect(board)
+                yield from self._collect(board, requests)
                 self._refill(board, waiting)
 
     @contextmanager
@@ -162,8 +152,7 @@ class Engine:
         if not free:
             return
         taken = [waiting.popleft() for _ in free]
-        context = self.model.config.context
-        budgets = [min(each.max_actions, context - 1 - len(each.draft.actions)) for _, each in taken]
+        budgets = [each.budget(self.model.config.context) for _, each in taken]
         drafts = [each.draft for _, each in taken]
         board.load(free, [draft.canvas for draft in drafts], [draft.rules for draft in drafts], budgets)
         places = torch.tensor(free, device=self.device)
@@ -199,6 +188,8 @@ class Engine:
             self._step(board)
             return
         if self._graph is None:
+            from reviser.decoding.gpu.graph import Graph
+
             self._graph = Graph(partial(self._step, board))
         self._graph()
 
@@ -222,8 +213,8 @@ class Engine:
         return actions, log_p
 
     def _take(self, board: Board, actions: Tensor, log_p: Tensor) -> None:
-        """Write actions [B] and their scores down, execute them, and read what the model makes of them."""
-        self._note(board, actions, log_p)
+        """Record actions [B] and their scores, execute them, and take the model's next step."""
+        self._record(board, actions, log_p)
         board.apply(actions)
         is_here = self.device.type == "cpu"
         if is_here and not any(board.left.tolist()):
@@ -232,21 +223,31 @@ class Engine:
         # A graph knows one tensor; elsewhere a copy would only take time.
         self.hidden = hidden if is_here else self.hidden.copy_(hidden)
 
-    def _note(self, board: Board, actions: Tensor, log_p: Tensor) -> None:
-        if self._notes is not None:
-            write_down(self._notes, board.left.numpy(), actions.numpy(), log_p.numpy())
+    def _record(self, board: Board, actions: Tensor, log_p: Tensor) -> None:
+        if self.num_alternatives:
+            self._record_alternatives(board, log_p)
+        if self._record_arrays is not None:
+            record_actions(self._record_arrays, board.left.numpy(), actions.numpy(), log_p.numpy())
             return
-        is_busy = board.left > 0
-        # Idle rows write to the last column, which nobody reads.
-        column = torch.where(is_busy, self.steps, self.actions.shape[1] - 1)[:, None]
+        column = self._column(board)
         self.actions.scatter_(1, column, actions[:, None])
         self.scores.scatter_(1, column, log_p.gather(1, actions[:, None]))
         self.last.copy_(actions)
-        self.steps.add_(is_busy)
+        self.steps.add_(board.left > 0)
+
+    def _record_alternatives(self, board: Board, log_p: Tensor) -> None:
+        best = log_p.topk(self.num_alternatives)
+        places = self._column(board)[:, :, None].expand(-1, 1, self.num_alternatives)
+        self.best_actions.scatter_(1, places, best.indices[:, None])
+        self.best_scores.scatter_(1, places, best.values[:, None])
+
+    def _column(self, board: Board) -> Tensor:
+        """[B, 1] where this step's records go; those of idle rows to the last column, which nobody reads."""
+        return torch.where(board.left > 0, self.steps, self.actions.shape[1] - 1)[:, None]
 
     @torch.no_grad()
-    def events(self, request: Request, num_alternatives: int = 5) -> Iterator[Event]:
-        """Each action of one request as it is chosen, with what else the model considered."""
+    def events(self, request: Request) -> Iterator[Event]:
+        """Each action of one request as it is chosen."""
         check_room(request.draft, self.model.config, request.max_actions)
         board, step = self._board([request]), 0
         with self._evaluating():
@@ -254,12 +255,16 @@ class Engine:
             while int(board.left[0]) > 0:
                 actions, log_p = self._choose(board)
                 score = float(log_p[0, actions[0]])
-                best = log_p[0].topk(min(num_alternatives, log_p.shape[1]))
-                ranked = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-                considered = tuple((action, score) for action, score in ranked if score > -math.inf)
                 self._take(board, actions, log_p)
-                yield Event(step, int(actions[0]), score, considered, board.canvas(0))
+                [alternatives] = self._alternatives(0, slice(step, step + 1))
+                yield Event(step, int(actions[0]), score, alternatives, board.canvas(0))
                 step += 1
+
+    def _alternatives(self, row: int, steps: slice) -> tuple[Alternatives, ...]:
+        """What was recorded of some steps of a row; invalid actions are no alternatives."""
+        ids, scores = (each[row, steps].tolist() for each in (self.best_actions, self.best_scores))
+        ranked = (zip(*each, strict=True) for each in zip(ids, scores, strict=True))
+        return tuple(tuple((action, score) for action, score in each if score > -torch.inf) for each in ranked)
 
     def _shown(self, board: Board) -> CanvasInput:
         canvas = self.model.config.canvas
@@ -267,7 +272,7 @@ class Engine:
             return CanvasInput(windows=board.windows(canvas.window)[:, None])
         return CanvasInput(rows=board.rows()[:, None]) if canvas.has_rows else CanvasInput()
 
-    def _collect(self, board: Board) -> Iterator[tuple[int, Decoded]]:
+    def _collect(self, board: Board, requests: Sequence[Request]) -> Iterator[tuple[int, Decoded]]:
         """The results of rows that have finished, which are free from then on."""
         left = board.left.tolist()
         rows = [row for row, owner in enumerate(self.owners) if owner is not None and left[row] == 0]
@@ -282,4 +287,6 @@ class Engine:
             self.owners[row] = None
             assert index is not None
             chosen, scored = (tuple(each[number, :count].tolist()) for each in (actions, scores))
-            yield index, Decoded(chosen, scored, canvas, canvas.is_stopped)
+            ended_by = find_end(requests[index], canvas, count, self.model.config.context)
+            others = self._alternatives(row, slice(count)) if self.num_alternatives else ()
+            yield index, Decoded(chosen, scored, canvas, ended_by, others)

@@ -1,4 +1,4 @@
-"""How actions are drawn, as settings: torch is not needed to know what there is to set.
+"""How actions are drawn, as settings that can be read without torch.
 
 >>> PAPER.temperature, GREEDY.temperature, Sampling(top_p=0.9).top_k
 (0.9, 0, 50)
@@ -14,30 +14,30 @@ from reviser.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How actions are drawn from the model's distribution; the last seven are off unless asked for."""
+    """How actions are drawn from the model's distribution; the last seven are off by default."""
 
     temperature: float = 0.9
     """Divides log-probabilities; 0 takes the most probable action, whatever the truncations say."""
     top_k: int = 50
-    """Only the k most probable; 0 is all."""
+    """Only the k most probable actions; 0 is all."""
     top_p: float = 1.0
-    """Only the most probable that together reach this probability, of the k most probable."""
+    """Of those, only the most probable that together reach this probability."""
     min_p: float = 0.0
-    """Only those at least this many times as probable as the most probable."""
+    """Only those at least this fraction as probable as the most probable."""
     keep_moves: bool = False
-    """To move stays as probable as the model says; temperature and truncation act among moves and among the rest."""
+    """Keep the model's own probability of moving; temperature and truncation act among moves and among the rest."""
     move_temperature: float | None = None
-    """The temperature of MOVEs; below that of the rest they are fewer and surer; by default the same."""
+    """The temperature of MOVEs; below that of the rest, moves are rarer and surer; the same by default."""
     jump_bias: float = 0.0
     """Added to the log-probability of a MOVE that follows no other: above 0 for more revision, below for less."""
     stop_bias: float = 0.0
     """Added to STOP's log-probability: above 0 for shorter text, below for longer."""
     min_tokens: int = 0
-    """No STOP until the canvas has grown by so many tokens, unless nothing else is valid."""
+    """No STOP until the canvas has grown by this many tokens, unless nothing else is valid."""
     no_repeat: int = 0
     """No INSERT that would repeat n tokens in a row, unless nothing else is valid; 0 is off."""
     calm: bool = False
-    """A run of MOVEs spells one distance, largest first: it never turns round and is never longer than needed."""
+    """A run of MOVEs spells one distance, largest first: it never turns back and is no longer than needed."""
 
     def __post_init__(self) -> None:
         self._check("temperature", "finite and 0 or more", self.temperature >= 0)
@@ -70,4 +70,6 @@ DEFAULT = Sampling(temperature=1.0, top_k=50, min_p=0.06, calm=True)
 PAPER = Sampling(temperature=0.9, top_k=50)
 GREEDY = Sampling(temperature=0)
 NAMED = {"default": DEFAULT, "paper": PAPER, "greedy": GREEDY}
-"""What can be asked for by name."""
+"""The presets by name."""
+LONGEST_GAP = 64
+"""Tokens that fill a gap at most, unless another limit is given; the shipped model learned gaps of up to 63."""

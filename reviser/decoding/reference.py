@@ -12,28 +12,16 @@ What the fast decoder does is defined by this one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from reviser.canvas import Canvas, apply, valid_mask
-from reviser.config import ModelConfig
+from reviser.decoding.requests import Decoded, Request, check_room, find_end
 from reviser.decoding.sampling import Chooser, Sampling, repeated_tokens, uniform
-from reviser.errors import ConfigError
 from reviser.model.conditioning import CanvasInput
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """What a decoder wrote: generated actions, their log-probabilities, the canvas, whether it stopped itself."""
-
-    actions: tuple[int, ...]
-    log_probabilities: tuple[float, ...]
-    canvas: Canvas
-    has_stopped: bool
 
 
 @torch.no_grad()
@@ -42,7 +30,8 @@ def decode(model: Transformer, draft: Draft, sampling: Sampling, max_actions: in
     `number` decides all random choices."""
     check_room(draft, model.config, max_actions)
     rules, canvas = draft.rules, draft.canvas
-    budget = min(max_actions, model.config.context - 1 - len(draft.actions))
+    request = Request(draft, max_actions, number)
+    budget = request.budget(model.config.context)
     history, states = draft_history(draft)
     chooser = Chooser(sampling, rules.alphabet, model.embedding.weight.device)
     actions: list[int] = []
@@ -65,21 +54,8 @@ def decode(model: Transformer, draft: Draft, sampling: Sampling, max_actions: in
         scores.append(float(score))
         history.append(int(action))
         states.append(canvas)
-    return Decoded(tuple(actions), tuple(scores), canvas, canvas.is_stopped)
-
-
-def check_room(draft: Draft, config: ModelConfig, max_actions: int) -> None:
-    size, room = len(draft.tokens), draft.rules.max_length
-    if max_actions < 1:
-        raise ConfigError(f"max_actions={max_actions} must be at least 1")
-    if len(draft.actions) + 1 >= config.context:
-        raise ConfigError(
-            f"a prompt of {size} tokens leaves no room in a context of {config.context} positions; shorten it"
-        )
-    if size > room:
-        raise ConfigError(f"a prompt of {size} tokens does not fit a canvas of {room}; shorten it")
-    if config.canvas.has_rows and room > config.max_length:
-        raise ConfigError(f"a canvas of {room} tokens is more than the {config.max_length} that this model can see")
+    ended_by = find_end(request, canvas, len(actions), model.config.context)
+    return Decoded(tuple(actions), tuple(scores), canvas, ended_by)
 
 
 def draft_history(draft: Draft) -> tuple[list[int], list[Canvas]]:

@@ -2,9 +2,13 @@
 
     generate   continue prompts; an empty one writes from nothing
     infill     write between a prefix and a suffix, any length
-    edit       change a text that stands on the canvas already
+    edit       change a text that is on the canvas already
 
-`stream` gives the same as events, one an action: for viewers and servers. The same seed gives the same text.
+`stream` yields the same as events, one per action, for viewers and servers. The same seed gives the same text.
+
+>>> writer = Writer.from_pretrained()  # doctest: +SKIP
+>>> writer.generate("Bees are", seed=1)  # doctest: +SKIP
+[Text('Bees are about the size of a tree, ...', 131 actions for 127 tokens, log-probability -273.11, ended by model)]
 """
 
 from __future__ import annotations
@@ -16,21 +20,26 @@ from typing import Literal
 
 from reviser.canvas import Rules
 from reviser.decoding.cpu.step import CpuStep, has_cpu_kernels
-from reviser.decoding.engine import Engine, Event, Request
-from reviser.decoding.presets import DEFAULT, Sampling
-from reviser.decoding.reference import Decoded
+from reviser.decoding.engine import Engine
+from reviser.decoding.presets import DEFAULT, LONGEST_GAP, Sampling
+from reviser.decoding.requests import Decoded, EndedBy, Event, Request, find_end
 from reviser.errors import ConfigError
 from reviser.model.checkpoint import check_tokenizer, from_pretrained, tokenizer_of
-from reviser.model.folder import SHIPPED, find, read_config
+from reviser.model.folder import find, read_config
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
 
+Weights = Literal["auto", "int8", "float32"]
+"""What the model's steps compute with."""
+NUM_ALTERNATIVES = 5
+"""How many of the most probable actions an event shows."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Text:
-    """What came of one job."""
+    """The result of one job."""
 
     text: str
     """The whole canvas."""
@@ -38,10 +47,22 @@ class Text:
     """What stands between the protected texts: the continuation, or what fills the gap."""
     log_probability: float
     """Of all actions, under the model itself."""
-    has_stopped: bool
-    """Whether the model ended it, not the budget."""
     draft: Draft
     decoded: Decoded
+
+    def __repr__(self) -> str:
+        size = f"{self.num_actions} actions for {self.num_tokens} tokens"
+        return f"Text({self.text!r}, {size}, log-probability {self.log_probability:.2f}, ended by {self.ended_by})"
+
+    @property
+    def ended_by(self) -> EndedBy:
+        """What ended it: "model", "length" (a full canvas), "actions" (`max_actions`), "context" or "interrupt"."""
+        return self.decoded.ended_by
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the model ended it: it chose STOP while it could still insert."""
+        return self.decoded.has_stopped
 
     @property
     def num_actions(self) -> int:
@@ -60,8 +81,8 @@ class Text:
 
     @property
     def trajectory(self) -> Trajectory:
-        """As a trajectory that replays; STOP is added where the budget ended it."""
-        stop = () if self.has_stopped else (self.draft.rules.alphabet.stop,)
+        """As a trajectory that replays; STOP is added where it was cut short."""
+        stop = () if self.decoded.canvas.is_stopped else (self.draft.rules.alphabet.stop,)
         actions = self.decoded.actions + stop
         return Trajectory(self.draft, actions, (True,) * len(actions))
 
@@ -69,9 +90,9 @@ class Text:
 class Writer:
     """A model and its tokenizer, ready for jobs.
 
-    `weights="int8"` rounds the model's matrices to bytes, once and as they are now: on a CPU several times as quick,
-    and not quite the same model (see lean.py). "auto" decodes with the weights themselves; an int8 folder's are such
-    bytes already, so on a CPU `from_pretrained` then decodes with them, unless "float32" forbids it.
+    `weights="int8"` rounds the model's matrices to bytes, once and as they are now: several times as fast on a CPU,
+    and not quite the same model (cpu/step.py). "auto" and "float32" compute with the weights as they are; only
+    `from_pretrained` tells them apart.
     """
 
     def __init__(
@@ -79,7 +100,7 @@ class Writer:
         model: Transformer,
         tokenizer: Tokenizer,
         num_rows: int = 16,
-        weights: Literal["auto", "int8", "float32"] = "auto",
+        weights: Weights = "auto",
         order: str | None = None,
     ) -> None:
         check_tokenizer(model.config, tokenizer)
@@ -90,8 +111,8 @@ class Writer:
         self.order = order
         """The order that the model was trained with, where that is known."""
         self._has_graphs = model.embedding.weight.is_cuda
-        self._idle: dict[tuple[Sampling, int], Engine] = {}
-        """On a GPU the engine of the last call, which need not capture its step again."""
+        self._idle: dict[tuple[Sampling, int, int], Engine] = {}
+        """On a GPU the engine of the last call, whose captured step can be used again."""
 
     @property
     def precision(self) -> str:
@@ -101,18 +122,22 @@ class Writer:
     @classmethod
     def from_pretrained(
         cls,
-        spec: str | os.PathLike[str] = SHIPPED,
+        spec: str | os.PathLike[str] | None = None,
         device: str = "cpu",
         num_rows: int = 16,
-        weights: Literal["auto", "int8", "float32"] = "auto",
+        weights: Weights = "auto",
     ) -> Writer:
-        """The model folder at a path, or the hub's model of that name; without one the shipped model."""
+        """A model folder, a run folder or a hub id; None and "shipped" are the shipped model.
+
+        "auto" computes in int8 where the folder holds int8 weights and the CPU's kernels know the model.
+        """
         folder = find(spec)
         model = from_pretrained(folder, device=device)
-        if weights == "auto" and read_config(folder).weights == "int8" and has_cpu_kernels(model):
+        described = read_config(folder)
+        if weights == "auto" and described.weights == "int8" and has_cpu_kernels(model):
             weights = "int8"
-        trained = read_config(folder).trained
-        return cls(model, tokenizer_of(folder), num_rows, weights, trained.order if trained else None)
+        order = described.trained.order if described.trained else None
+        return cls(model, tokenizer_of(folder), num_rows, weights, order)
 
     def generate(
         self,
@@ -138,11 +163,11 @@ class Writer:
         n: int = 1,
         best_of: int = 1,
         max_actions: int = 256,
-        max_tokens: int | None = None,
+        max_tokens: int | None = LONGEST_GAP,
         seed: int = 0,
         sampling: Sampling = DEFAULT,
     ) -> list[Text]:
-        """`n` ways to fill the gap between two texts."""
+        """`n` ways to fill the gap between two texts; with `max_tokens=None` up to what the canvas holds."""
         return self.write_drafts([self.gap(prefix, suffix, max_tokens)], n, best_of, max_actions, seed, sampling)
 
     def edit(
@@ -156,7 +181,7 @@ class Writer:
         seed: int = 0,
         sampling: Sampling = DEFAULT,
     ) -> list[Text]:
-        """`n` revisions of a text; what the model may do to it are its operators."""
+        """`n` revisions of a text, with the operators that the model was trained with."""
         return self.write_drafts([self.revision(text, max_tokens)], n, best_of, max_actions, seed, sampling)
 
     def stream(
@@ -170,17 +195,19 @@ class Writer:
     ) -> Iterator[Event]:
         """Every action as it is chosen; `start` is a prompt or any draft.
 
-        As the first text that the three jobs give with `best_of=1`, or as the one of another `number`.
+        With the same seed, the first text that the three jobs give with `best_of=1`, or the text of another `number`.
         """
         begun = self.continuation(start) if isinstance(start, str) else start
-        engine = Engine(self.model, sampling, 1, self._steps)
+        engine = Engine(self.model, sampling, 1, self._steps, NUM_ALTERNATIVES)
         return engine.events(Request(begun, max_actions, Random.of(seed, 0, number).state))
 
-    def collect(self, start: Draft, events: Sequence[Event]) -> Text:
-        """What a stream from that draft has come to, at its end or before."""
+    def collect(self, start: Draft, events: Sequence[Event], max_actions: int = 256) -> Text:
+        """The text of a stream from that draft, at its end or before."""
         canvas = events[-1].canvas if events else start.canvas
+        ended_by = find_end(Request(start, max_actions), canvas, len(events), self.model.config.context)
         actions, scores = (event.action for event in events), (event.log_probability for event in events)
-        return self._read(start, Decoded(tuple(actions), tuple(scores), canvas, canvas.is_stopped))
+        alternatives = (event.alternatives for event in events)
+        return self._read(start, Decoded(tuple(actions), tuple(scores), canvas, ended_by, tuple(alternatives)))
 
     def continuation(self, prompt: str, max_tokens: int | None = None) -> Draft:
         """The draft that continues a prompt."""
@@ -205,8 +232,9 @@ class Writer:
         max_actions: int = 256,
         seed: int = 0,
         sampling: Sampling = DEFAULT,
+        num_alternatives: int = 0,
     ) -> list[Text]:
-        """`n` texts from each draft, in the order of the drafts."""
+        """`n` texts from each draft, in the order of the drafts, each the best of `best_of`."""
         if n < 1 or best_of < 1:
             raise ConfigError(f"n={n} and best_of={best_of} must be at least 1")
         requests = [
@@ -214,16 +242,18 @@ class Writer:
             for place, each in enumerate(drafts)
             for number in range(n * best_of)
         ]
-        texts = self.write(requests, sampling)
+        texts = self.write(requests, sampling, num_alternatives)
         groups = [texts[start : start + best_of] for start in range(0, len(texts), best_of)]
         return [max(group, key=lambda text: text.score) for group in groups]
 
-    def write(self, requests: Sequence[Request], sampling: Sampling = DEFAULT) -> list[Text]:
-        """What requests grow into, for callers that make drafts and random numbers themselves."""
+    def write(
+        self, requests: Sequence[Request], sampling: Sampling = DEFAULT, num_alternatives: int = 0
+    ) -> list[Text]:
+        """The texts of requests, for callers that make drafts and random numbers themselves."""
         num_rows = max(min(self.num_rows, len(requests)), 1)
-        asked = sampling, num_rows
+        asked = sampling, num_rows, num_alternatives
         # Taken out while it writes, so that calls from several threads never share one.
-        engine = self._idle.pop(asked, None) or Engine(self.model, sampling, num_rows, self._steps)
+        engine = self._idle.pop(asked, None) or Engine(self.model, sampling, num_rows, self._steps, num_alternatives)
         written = engine.write(requests)
         if self._has_graphs:
             self._idle = {asked: engine}
@@ -243,7 +273,11 @@ class Writer:
             self.tokenizer.decode(tokens),
             self.tokenizer.decode(new),
             sum(decoded.log_probabilities),
-            decoded.has_stopped,
             draft,
             decoded,
         )
+
+
+def load(spec: str | os.PathLike[str] | None = None, device: str = "cpu") -> Writer:
+    """A model ready to write: the shipped one, or that of a model folder, a run folder or a hub id."""
+    return Writer.from_pretrained(spec, device)

@@ -88,9 +88,9 @@ class FolderConfig:
     """Text for the end of the card."""
 
 
-def find(spec: str | os.PathLike[str]) -> Path:
-    """The folder of a model, given its path, the folder of the run that trains it, or a hub id to fetch."""
-    folder = Path(spec)
+def find(spec: str | os.PathLike[str] | None) -> Path:
+    """The folder of a model: a path, a run folder, or a hub id; None and "shipped" are the shipped model."""
+    folder = Path(SHIPPED if spec is None or spec == "shipped" else spec)
     if (folder / RUN).is_file():
         return folder / "model" if (folder / "model").is_dir() else _newest_checkpoint(folder)
     if folder.is_dir():

@@ -23,7 +23,6 @@ def write_samples(model: Transformer, tokenizer: Tokenizer, settings: RunConfig)
     ]
     parts = []
     for tokens, written in zip(prompts, Engine(model, PAPER, len(requests)).write(requests), strict=True):
-        ending = "stopped" if written.has_stopped else "out of actions"
-        title = f"--- {tokenizer.decode(tokens)!r}, {len(written.actions)} actions, {ending}"
+        title = f"--- {tokenizer.decode(tokens)!r}, {len(written.actions)} actions, ended by {written.ended_by}"
         parts.append(f"{title}\n{tokenizer.decode(written.canvas.tokens)}\n")
     return "\n".join(parts)

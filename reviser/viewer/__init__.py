@@ -1,1 +1,1 @@
-"""Trajectories for the eye: in the terminal (terminal.py, live.py while they are made) and as a page (html.py)."""
+"""Trajectories to look at: in the terminal (terminal.py, live.py) and as a page (replay_page.py)."""

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from reviser.actions import Alphabet
 from reviser.canvas import Canvas, Rules
-from reviser.decoding.engine import Event
+from reviser.decoding.requests import Event
 from reviser.orders.record import Draft
 from reviser.tokenizer import Tokenizer
 from reviser.viewer.terminal import BAR, CURSOR, PLAIN_BAR, PROTECTED, name_action, visible

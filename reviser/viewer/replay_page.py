@@ -2,7 +2,7 @@
 
 In go examples, out comes HTML that replays them: the page holds the bytes of each token it needs, and of each example
 the draft and the actions, so it grows with the actions and not with actions times text. The replay itself is in
-static/replay.js, the twin of canvas.py.
+static/replay.js, which executes actions as canvas.py does.
 
 >>> from reviser.actions import Alphabet
 >>> from reviser.canvas import Rules

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from reviser.canvas import Canvas
+from reviser.decoding.requests import CUT_SHORT
 from reviser.orders.record import Trajectory
 from reviser.tokenizer import Tokenizer
 
@@ -103,7 +104,7 @@ def _crop(parts: list[tuple[str, str]], bar_at: int, width: int) -> Text:
 def show_trajectory(console: Console, trajectory: Trajectory, tokenizer: Tokenizer, record: dict[str, Any]) -> None:
     """Every action with the canvas after it, then the final text; a STOP that was only added is left out."""
     rules, is_plain = trajectory.draft.rules, console.no_color
-    actions = trajectory.actions if record.get("has_stopped", True) else trajectory.actions[:-1]
+    actions = trajectory.actions[:-1] if _is_cut_short(record) else trajectory.actions
     names = [name_action(action, tokenizer) for action in actions]
     width = max(console.width, MIN_WIDTH)
     column = min(max(map(cell_len, ["draft", *names])), 22, width // 3)
@@ -135,12 +136,19 @@ def _new_tokens(before: Canvas | None, after: Canvas) -> range:
 
 def _summary(trajectory: Trajectory, record: dict[str, Any]) -> str:
     num_tokens = len(trajectory.final.tokens) - trajectory.draft.rules.prefix - trajectory.draft.rules.suffix
-    has_stopped = record.get("has_stopped", True)
-    parts = [f"{len(trajectory.actions) - (not has_stopped)} actions for {num_tokens} tokens"]
-    if not has_stopped:
+    is_cut_short = _is_cut_short(record)
+    parts = [f"{len(trajectory.actions) - is_cut_short} actions for {num_tokens} tokens"]
+    if is_cut_short:
         parts.append("not finished")
+    elif record.get("ended_by") == "length":
+        parts.append("ended by a full canvas")
     if "order" in record:
         parts.append(f"order {record['order']}")
     if trajectory.log_q is not None:
         parts.append(f"log q {trajectory.log_q:.2f}")
     return ", ".join(parts)
+
+
+def _is_cut_short(record: dict[str, Any]) -> bool:
+    """Whether the trajectory's STOP was added by who kept it, not chosen; files of version 0.1 say has_stopped."""
+    return record.get("ended_by") in CUT_SHORT or record.get("has_stopped") is False

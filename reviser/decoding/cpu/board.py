@@ -1,7 +1,8 @@
-"""The board again for a CPU: one numba call where `Board` makes a dozen small tensors, on the same cells.
+"""The board for a CPU: one numba call where `Board` makes a dozen small tensors, on the same cells.
 
-Few rows are a few hundred bytes, and an operator of torch takes microseconds whatever it works on; beside a lean step
-(lean.py) that is time. Everything else is `Board`'s, and what each action does stands there and in canvas.py.
+Few rows are a few hundred bytes, and an operator of torch takes microseconds whatever it works on; beside a step of
+step.py that counts. It knows INSERT, MOVE, STOP, DELETE and REPLACE; rules with other operators need a `Board`
+(backends.py decides). Everything else is `Board`'s, and canvas.py defines what each action does.
 
 >>> alphabet = Alphabet(num_text=257, pad=256)
 >>> board = CpuBoard(alphabet, INSERT_MOVE, num_rows=1, max_length=16)
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from reviser.actions import INSERT_MOVE, Alphabet
 from reviser.canvas import Canvas, Rules
-from reviser.decoding.board import CLIP, INSERT_ONLY, PASTE_ONLY, REPLACE_ONLY, STOP_ONLY, Board
+from reviser.decoding.board import INSERT_ONLY, REPLACE_ONLY, STOP_ONLY, Board, check_kernel_operators
 
 __all__ = ["CpuBoard", "Canvas", "Rules", "INSERT_MOVE"]
 
@@ -35,10 +36,8 @@ class State(NamedTuple):
     """The board's tensors that change, as arrays."""
 
     cells: Array
-    clipboard: Array
     length: Array
     cursor: Array
-    clip: Array
     replacing: Array
     stopped: Array
     prefix: Array
@@ -52,25 +51,18 @@ class Tables(NamedTuple):
 
     back: Array
     forth: Array
-    copies: Array
     removed: Array
     written: Array
-    taken: Array
     distance: Array
     cost: Array
 
 
 class Marks(NamedTuple):
-    """The actions that are more than their tables say, and which operators there are."""
+    """The ids that mean more than their tables say."""
 
     none: int
     stop: int
-    swap: int
     replace: int
-    paste: int
-    has_copy: bool
-    has_paste: bool
-    has_replace: bool
 
 
 jit = njit(nogil=True, cache=True, error_model="numpy")
@@ -80,15 +72,14 @@ class CpuBoard(Board):
     """A board in the CPU's memory."""
 
     def __init__(self, alphabet: Alphabet, operators: Iterable[str], num_rows: int, max_length: int) -> None:
-        super().__init__(alphabet, operators, num_rows, max_length)
+        super().__init__(alphabet, check_kernel_operators(operators), num_rows, max_length)
         self._state = State(*(getattr(self, name).numpy() for name in State._fields))
         self._tables = Tables(*(getattr(self, f"_{name}").numpy() for name in Tables._fields))
-        ids = alphabet.none, alphabet.stop, alphabet.swap, alphabet.replace, alphabet.paste
-        self._marks = Marks(*ids, *(name in self.operators for name in ("copy", "paste", "replace")))
+        self._marks = Marks(alphabet.none, alphabet.stop, alphabet.replace)
 
     def valid(self) -> Tensor:
         masks = np.empty(len(self.cells), np.int64)
-        _find_valid(self._state, self._tables, self._marks, masks)
+        _find_valid(self._state, self._tables, masks)
         return torch.from_numpy(masks)
 
     def apply(self, actions: Tensor) -> None:
@@ -101,7 +92,7 @@ class CpuBoard(Board):
 
 
 @jit
-def _find_valid(state: State, tables: Tables, marks: Marks, masks: Array) -> None:
+def _find_valid(state: State, tables: Tables, masks: Array) -> None:
     last = len(tables.back) - 1
     for row in range(len(masks)):
         cursor, length, room = state.cursor[row], state.length[row], state.room[row]
@@ -109,11 +100,7 @@ def _find_valid(state: State, tables: Tables, marks: Marks, masks: Array) -> Non
         mask = tables.back[min(max(reach, 0), last)] | tables.forth[min(max(ahead, 0), last)]
         if length < room:
             mask |= INSERT_ONLY
-        if marks.has_copy:
-            mask |= tables.copies[cursor]
-        if marks.has_paste and state.clip[row] > 0 and length + state.clip[row] <= room:
-            mask |= PASTE_ONLY
-        if marks.has_replace and state.left[row] < 2:
+        if state.left[row] < 2:
             mask &= ~REPLACE_ONLY
         if state.replacing[row]:
             mask = INSERT_ONLY
@@ -130,7 +117,6 @@ def _find_windows(state: State, tokens: Array) -> None:
 
 @jit
 def _apply(state: State, tables: Tables, marks: Marks, actions: Array) -> None:
-    edit = np.empty(CLIP, np.int64)
     for row in range(len(actions)):
         action = actions[row]
         if state.left[row] <= 0:
@@ -138,43 +124,17 @@ def _apply(state: State, tables: Tables, marks: Marks, actions: Array) -> None:
         removed, written = tables.removed[action], tables.written[action]
         if state.replacing[row] and action < marks.none:
             removed += 1
-        if action == marks.paste:
-            written = state.clip[row]
         begin, growth = state.cursor[row] - removed, written - removed
         # An invalid action may spoil its row, never the memory behind it.
         if begin >= 0 and state.length[row] + growth <= state.cells.shape[1] - 3:
-            _note_edit(state, marks, row, action, written, edit)
-            _take_span(state, marks, row, tables.taken[action])
             _shift_tail(state, marks, row, growth)
-            for slot in range(written):
-                state.cells[row, begin + slot + 1] = edit[slot]
+            if written:
+                state.cells[row, begin + 1] = action
             state.length[row] += growth
             state.cursor[row] = min(max(begin + written + tables.distance[action], 0), state.length[row])
         state.replacing[row] = action == marks.replace
         state.stopped[row] |= action == marks.stop
         state.left[row] = max(state.left[row] - tables.cost[action], 0)
-
-
-@jit
-def _note_edit(state: State, marks: Marks, row: int, action: int, written: int, edit: Array) -> None:
-    """What the action writes."""
-    for slot in range(written):
-        edit[slot] = action
-        if action == marks.paste:
-            edit[slot] = state.clipboard[row, slot]
-        elif action == marks.swap:
-            edit[slot] = state.cells[row, state.cursor[row] - slot]
-
-
-@jit
-def _take_span(state: State, marks: Marks, row: int, taken: int) -> None:
-    """Fill the clipboard with the tokens left of the cursor."""
-    if taken == 0 or taken > state.cursor[row]:
-        return
-    first = state.cursor[row] + 1 - taken
-    for slot in range(CLIP):
-        state.clipboard[row, slot] = state.cells[row, first + slot] if slot < taken else marks.none
-    state.clip[row] = taken
 
 
 @jit

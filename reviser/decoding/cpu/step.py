@@ -1,8 +1,9 @@
-"""The step of a small batch on a CPU: `Transformer.step` and `logits` again, without torch's operators.
+"""The step of a small batch on a CPU: `Transformer.step` and `logits` without torch's operators.
 
 A step of few rows does so little that calling torch's operators, thousands a step, takes longer than what they
-compute. `CpuStep` hands the whole step to two numba kernels (kernels.py) and drafts to a third (prompt_kernels.py).
-It writes to the same `Cache`, so the model's steps and these mix freely. What it computes is the same to rounding:
+compute. `CpuStep` hands the whole step to two numba kernels (step_kernels.py) and drafts to a third
+(prompt_kernels.py). It writes to the same `Cache`, so the model's steps and these mix freely. Results are equal to
+rounding:
 
 >>> config = ModelConfig(num_text=257, pad=256, num_layers=2, width=64, num_heads=2, ff_width=256, context=99)
 >>> model, caches = Transformer(config), [Cache.empty(config, num_rows=1) for _ in range(2)]
@@ -60,7 +61,7 @@ class Steps(Protocol):
 
 
 def steps_of(model: Transformer) -> Steps:
-    """The quickest exact steps there are for a model: lean ones where they are known and the rows are few."""
+    """The fastest exact steps for a model on a CPU: kernels where they know it and the rows are few."""
     return CpuStep(model, most_rows=MOST_ROWS) if has_cpu_kernels(model) else model
 
 
@@ -85,7 +86,7 @@ class CpuStep:
     ) -> None:
         if not has_cpu_kernels(model):
             raise ConfigError(
-                f"no lean steps for {model.embedding.weight.dtype} on {model.embedding.weight.device} with canvas "
+                f"no CPU kernels for {model.embedding.weight.dtype} on {model.embedding.weight.device} with canvas "
                 f"{model.config.canvas.kind}; they need float32 on a CPU and canvas {' or '.join(_KINDS)}"
             )
         self.model, self.weights, self.most_rows = model, weights, most_rows

@@ -1,7 +1,7 @@
-"""One action's way through the Transformer as two numba kernels, `advance` and `score`; lean.py calls them.
+"""One action's way through the Transformer as two numba kernels, `advance` and `score`; step.py calls them.
 
 Weights and cache are read where torch keeps them, by address, so nothing is copied and no shape is compiled in. Every
-member of a team (team.py) runs the same kernel and does its share of each matrix's rows; the members meet where one
+member of a team (threads.py) runs the same kernel and does its share of each matrix's rows; members meet where one
 needs what the others wrote, four times a layer:
 
     norm, q k v, attention of its heads | its rows of out | norm, its units | its rows of down |

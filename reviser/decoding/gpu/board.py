@@ -1,10 +1,11 @@
-"""The board again for a GPU: one Triton kernel where `Board` launches some sixty small ones, on the same cells.
+"""The board for a GPU: one Triton kernel where `Board` launches some sixty small ones, on the same cells.
 
     cells   . a b c d . . . . x      one program for each row: it reads what the row will be out of what it is,
     reads   . a b   c d . . .        here INSERT n, and the window and the validity mask after it as well;
     writes        n c d . . .        once all its threads have read, it writes the places that change
 
-Everything else is `Board`'s, and what each action does stands there and in canvas.py. `valid` and `windows` give the
+It knows INSERT, MOVE, STOP, DELETE and REPLACE; rules with other operators need a `Board` (backends.py decides).
+Everything else is `Board`'s, and canvas.py defines what each action does. `valid` and `windows` give the
 kernel's own tensors, which the next action overwrites, and `apply` allocates nothing; so a step can be captured as a
 CUDA graph.
 
@@ -26,18 +27,14 @@ from torch import Tensor
 
 from reviser.actions import Alphabet
 from reviser.canvas import Canvas, Rules
-from reviser.decoding.board import CLIP, INSERT_ONLY, PASTE_ONLY, REPLACE_ONLY, STOP_ONLY, Board
+from reviser.decoding.board import INSERT_ONLY, REPLACE_ONLY, STOP_ONLY, Board, check_kernel_operators
 
-SLOTS: tl.constexpr = tl.constexpr(CLIP)
 STOPPING: tl.constexpr = tl.constexpr(STOP_ONLY)
 INSERTING: tl.constexpr = tl.constexpr(INSERT_ONLY)
-PASTING: tl.constexpr = tl.constexpr(PASTE_ONLY)
 ALL_BUT_REPLACING: tl.constexpr = tl.constexpr(~REPLACE_ONLY)
 
-STATE = (
-    "cells", "clipboard", "length", "cursor", "clip", "replacing", "stopped", "prefix", "suffix", "left", "room",
-)  # fmt: skip
-TABLES = ("back", "forth", "copies", "removed", "written", "taken", "distance", "cost")
+STATE = ("cells", "length", "cursor", "replacing", "stopped", "prefix", "suffix", "left", "room")
+TABLES = ("back", "forth", "removed", "written", "distance", "cost")
 
 
 class GpuBoard(Board):
@@ -52,22 +49,24 @@ class GpuBoard(Board):
         device: torch.device | str = "cpu",
         width: int = 0,
     ) -> None:
-        super().__init__(alphabet, operators, num_rows, max_length, device)
+        super().__init__(alphabet, check_kernel_operators(operators), num_rows, max_length, device)
         self.width = width
         self._masks, self._windows = super().valid(), super().windows(width)
         state = [getattr(self, name) for name in STATE]
         # Triton reads bytes as they are, while bools differ between its versions.
         state = [each.view(torch.uint8) if each.dtype == torch.bool else each for each in state]
         tables = [getattr(self, f"_{name}") for name in TABLES]
-        ids = alphabet.none, alphabet.stop, alphabet.swap, alphabet.replace, alphabet.paste
+        ids = alphabet.none, alphabet.stop, alphabet.replace
         self._given = *state, *tables, self._masks, self._windows, max_length, *ids
-        self._flags: dict[str, Any] = {
-            f"HAS_{name.upper()}": name in self.operators for name in ("replace", "swap", "copy", "paste")
-        }
         block = triton.next_power_of_2(max_length + 3)
-        self._flags |= {"IS_PLAIN": self._is_plain, "HAS_CLIPBOARD": self._has_clipboard, "WIDTH": width}
-        self._flags |= {"SHOWN": triton.next_power_of_2(2 * width), "BLOCK": block}
-        self._flags["num_warps"] = min(max(block // 256, 1), 8)
+        self._flags: dict[str, Any] = {
+            "IS_PLAIN": self._is_plain,
+            "HAS_REPLACE": "replace" in self.operators,
+            "WIDTH": width,
+            "SHOWN": triton.next_power_of_2(2 * width),
+            "BLOCK": block,
+            "num_warps": min(max(block // 256, 1), 8),
+        }
 
     def load(
         self, rows: Sequence[int], canvases: Sequence[Canvas], rules: Sequence[Rules], actions_left: Sequence[int]
@@ -90,16 +89,13 @@ class GpuBoard(Board):
 
 @triton.jit
 def _apply(
-    actions, stride, cells, clipboard, length, cursor, clip, replacing, stopped, prefix, suffix, left, room,
-    back, forth, copies, removed, written, taken, distance, cost, masks, windows, L, none, stop, swap, replace, paste,
-    IS_PLAIN: tl.constexpr, HAS_REPLACE: tl.constexpr, HAS_SWAP: tl.constexpr, HAS_COPY: tl.constexpr,
-    HAS_PASTE: tl.constexpr, HAS_CLIPBOARD: tl.constexpr, WIDTH: tl.constexpr, SHOWN: tl.constexpr,
-    BLOCK: tl.constexpr,
+    actions, stride, cells, length, cursor, replacing, stopped, prefix, suffix, left, room,
+    back, forth, removed, written, distance, cost, masks, windows, L, none, stop, replace,
+    IS_PLAIN: tl.constexpr, HAS_REPLACE: tl.constexpr, WIDTH: tl.constexpr, SHOWN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     cells += row * (L + 3)
-    clipboard += row * SLOTS
-    at, size, held, budget = tl.load(cursor + row), tl.load(length + row), tl.load(clip + row), tl.load(left + row)
+    at, size, budget = tl.load(cursor + row), tl.load(length + row), tl.load(left + row)
     action = tl.where(budget > 0, tl.load(actions + row * stride), none)
 
     # Cells begin + 1 .. cursor give way to cells begin + 1 .. end.
@@ -109,17 +105,10 @@ def _apply(
         amount = tl.load(written + action)
     if HAS_REPLACE:
         begin -= tl.where(action < none, tl.load(replacing + row), 0).to(tl.int64)
-    if HAS_PASTE:
-        amount = tl.where(action == paste, held, amount)
     end = begin + amount
     places = tl.arange(0, BLOCK)
     changes = (places > begin) & (places <= tl.where(end == at, at, L + 1))
-    tokens = _read(cells, clipboard, places, changes, action, at, begin, end, L, swap, paste, HAS_SWAP, HAS_PASTE)
-    if HAS_CLIPBOARD:
-        span, slots = tl.load(taken + action), tl.arange(0, SLOTS)
-        first = tl.minimum(tl.maximum(at + 1 - span + slots, 0), L)
-        copied = tl.load(cells + first, mask=slots < span, other=none)
-        held = tl.where(span > 0, span, held)
+    tokens = _read(cells, places, changes, action, at, begin, end, L)
 
     size = tl.minimum(tl.maximum(size + end - at, 0), L)
     goes_to = tl.minimum(tl.maximum(end + tl.load(distance + action), 0), L)
@@ -129,20 +118,19 @@ def _apply(
         offsets = tl.arange(0, SHOWN)
         near = tl.minimum(tl.maximum(goes_to + 1 - WIDTH + offsets, 0), L + 1)
         is_in = offsets < 2 * WIDTH
-        shown = _read(cells, clipboard, near, is_in, action, at, begin, end, L, swap, paste, HAS_SWAP, HAS_PASTE)
+        shown = _read(cells, near, is_in, action, at, begin, end, L)
     reach, ahead = goes_to - tl.load(prefix + row), size - tl.load(suffix + row) - goes_to
     mask = tl.load(back + tl.minimum(tl.maximum(reach, 0), L)) | tl.load(forth + tl.minimum(tl.maximum(ahead, 0), L))
-    if HAS_COPY:
-        mask |= tl.load(copies + goes_to)
-    space, is_replacing = tl.load(room + row) - size, action == replace
-    mask = _limit(mask, space, held, is_replacing, budget, HAS_REPLACE, HAS_PASTE)
+    is_replacing = action == replace
+    mask |= tl.where(size < tl.load(room + row), INSERTING, 0)
+    if HAS_REPLACE:
+        mask = tl.where(budget < 2, mask & ALL_BUT_REPLACING, mask)
+        mask = tl.where(is_replacing, INSERTING, mask)
+    mask = tl.where(budget > 0, mask, STOPPING)
 
     # The threads of a program do not go in step: none may write before the last has read.
     tl.debug_barrier()
     tl.store(cells + places, tokens, mask=changes)
-    if HAS_CLIPBOARD:
-        tl.store(clipboard + slots, copied, mask=slots < tl.where(span > 0, SLOTS, 0))
-        tl.store(clip + row, held)
     if HAS_REPLACE:
         tl.store(replacing + row, is_replacing.to(tl.uint8))
     if WIDTH > 0:
@@ -155,30 +143,8 @@ def _apply(
 
 
 @triton.jit
-def _read(
-    cells, clipboard, places, wanted, action, at, begin, end, L, swap, paste,
-    HAS_SWAP: tl.constexpr, HAS_PASTE: tl.constexpr,
-):  # fmt: skip
+def _read(cells, places, wanted, action, at, begin, end, L):
     """The tokens that places will hold after the action, out of the row before it."""
-    is_edit, slots = (places > begin) & (places <= end), places - begin - 1
+    is_edit = (places > begin) & (places <= end)
     source = tl.minimum(tl.where(places > end, places - (end - at), places), L + 1)
-    tokens = tl.where(is_edit, action, tl.load(cells + source, mask=wanted, other=0))
-    if HAS_PASTE:
-        is_pasted = wanted & (places > begin) & (places <= tl.where(action == paste, end, begin))
-        tokens = tl.where(is_pasted, tl.load(clipboard + slots, mask=is_pasted, other=0), tokens)
-    if HAS_SWAP:
-        is_swapped = wanted & (places > begin) & (places <= tl.where(action == swap, end, begin))
-        tokens = tl.where(is_swapped, tl.load(cells + tl.maximum(at - slots, 0), mask=is_swapped, other=0), tokens)
-    return tokens
-
-
-@triton.jit
-def _limit(mask, space, held, is_replacing, budget, HAS_REPLACE: tl.constexpr, HAS_PASTE: tl.constexpr):
-    """The validity mask of the cursor's place under the row's space, clipboard and budget."""
-    mask |= tl.where(space > 0, INSERTING, 0)
-    if HAS_PASTE:
-        mask |= tl.where((held > 0) & (held <= space), PASTING, 0)
-    if HAS_REPLACE:
-        mask = tl.where(budget < 2, mask & ALL_BUT_REPLACING, mask)
-        mask = tl.where(is_replacing, INSERTING, mask)
-    return tl.where(budget > 0, mask, STOPPING)
+    return tl.where(is_edit, action, tl.load(cells + source, mask=wanted, other=0))

@@ -1,4 +1,4 @@
-// A trajectory replayed: the twin of canvas.py, and of the tokenizer's way from bytes to text.
+// A trajectory replayed: canvas.py's executor again, and the tokenizer's way from bytes to text.
 
 const SNAPSHOT_EVERY = 32;
 
