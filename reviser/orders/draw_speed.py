@@ -59,7 +59,7 @@ def _work(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int
     rows, code = allocate_rows(BATCH, 12 * num_tokens + 64), encode_order(order)
     numbers = np.array([0, 0, rules.max_length + num_tokens, operator_bits(rules)])
     cells = np.empty(rules.max_length + num_tokens + 2 * WIDTH, np.int32)
-    clip, windows = np.empty(9, np.int32), np.empty((rows.actions.shape[1], 2 * WIDTH), np.int32)
+    windows = np.empty((rows.actions.shape[1], 2 * WIDTH), np.int32)
     base, states = np.uint64(Random.of(seed).state), np.empty(BATCH, np.uint64)
     num_actions = num_targets = 0
     end = time.perf_counter() + seconds
@@ -67,17 +67,8 @@ def _work(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int
         stream_states(base, num_targets, states)
         draw_rows([code], which, rules, tokens, offsets[:-1], offsets[1:], rooms, states, cells, rows)
         bad = replay_many(
-            rows.actions,
-            rows.begins,
-            alphabet.num_text,
-            numbers,
-            WIDTH,
-            cells,
-            clip,
-            windows,
-            tokens,
-            offsets,
-        )
+            rows.actions, rows.begins, alphabet.num_text, numbers, WIDTH, cells, windows, tokens, offsets,
+        )  # fmt: skip
         if bad:
             raise TrajectoryError(f"{bad} of {BATCH} trajectories of {order} did not replay to their target")
         num_actions += BATCH * rows.actions.shape[1] - int(rows.begins.sum())

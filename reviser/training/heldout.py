@@ -21,8 +21,7 @@ from reviser.data.packing import Packed, Packer
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
-from reviser.orders.policies import Mixture, Order
-from reviser.orders.record import Draft, Trajectory
+from reviser.orders.policies import Order
 from reviser.tokenizer import Tokenizer
 from reviser.training.objective import label_nats, to_inputs
 
@@ -78,9 +77,8 @@ class Sampled:
                 f"held-out texts of {longest} tokens do not fit a canvas of {rules.max_length}; measure shorter ones"
             )
         packer = Packer(order, rules, canvas, row=8 * longest + 64, longest_canvas=longest)
-        packed = _trim(_pack_whole(packer, examples))
-        self.packed = replace(packed, log_q=_log_q(order, packed, rules))
-        self.longest = int(packed.places[:, 2].max())
+        self.packed = _trim(_pack_whole(packer, examples))
+        self.longest = int(self.packed.places[:, 2].max())
 
     def check_fits(self, config: ModelConfig) -> None:
         """Refuse a model whose table of positions is too short."""
@@ -159,18 +157,6 @@ def _pack_whole(packer: Packer, examples: Examples) -> Packed:
         if np.array_equal(packed.num_tokens, examples.length):
             return packed
         packer = replace(packer, row=2 * packer.row)
-
-
-def _log_q(order: Order, packed: Packed, rules: Rules) -> np.ndarray:
-    """log q of each example; a mixture's is a sum over all its orders, where packing knows the drawn one alone."""
-    if not isinstance(order, Mixture):
-        return packed.log_q
-    draft, values = Draft.continuation((), rules), []
-    for row, col, size in packed.places.tolist():
-        labels = packed.labels[row, col : col + size]
-        actions = tuple(labels[labels >= 0].tolist())
-        values.append(order.log_q(Trajectory(draft, actions, (True,) * len(actions))))
-    return np.array(values)
 
 
 def _trim(packed: Packed) -> Packed:
