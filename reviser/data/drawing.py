@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reviser.actions import NUM_SPECIAL
 from reviser.canvas import Rules
 from reviser.data.examples import Examples, shorten
 from reviser.errors import ConfigError, TrajectoryError
@@ -135,11 +134,13 @@ def _check_drawn(order: Order, trajectory: Trajectory) -> None:
         raise TrajectoryError(f"{name} drew a trajectory that does not end in STOP; let its draw method add it")
     if len(trajectory.has_loss) != len(actions):
         raise TrajectoryError(
-            f"{name} drew {len(actions)} actions and {len(trajectory.has_loss)} entries of has_loss; give one for each"
+            f"{name} drew {len(actions)} actions and {len(trajectory.has_loss)} entries of has_loss; give each its own"
         )
-    if min(actions) < 0 or max(actions) >= alphabet.num_text + NUM_SPECIAL or alphabet.pad in actions:
-        wrong = next(each for each in actions if each < 0 or each >= alphabet.size or each == alphabet.pad)
-        raise TrajectoryError(f"{name} drew the action {wrong}; actions are text tokens but padding, and special ids")
+    if min(actions) < 0 or max(actions) >= alphabet.size or alphabet.pad in actions:
+        wrong = next(each for each in actions if not 0 <= each < alphabet.size or each == alphabet.pad)
+        raise TrajectoryError(
+            f"{name} drew the action {wrong}; actions are 0 to {alphabet.size - 1}, without padding ({alphabet.pad})"
+        )
 
 
 def _put(drawn: Rows, chosen: Array, some: Rows) -> None:

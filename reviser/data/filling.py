@@ -75,7 +75,7 @@ def fill_by_kernel(table: Array, examples: Examples, drawn: Rows, rules: Rules, 
 
 def fill_by_executor(table: Array, examples: Examples, drawn: Rows, rules: Rules, arrays: RowArrays) -> int:
     """`fill_by_kernel` for all operators, one action after another."""
-    masks: dict[Rules, dict[tuple[int, ...], int]] = {}
+    masks: dict[tuple[object, ...], int] = {}
     for line, (row, col, segment, i) in enumerate(table[:, :4].tolist()):
         draft = examples.draft(i, rules)
         num_drafted, history = len(draft.actions), (*draft.actions, *drawn[i].tolist())
@@ -86,25 +86,33 @@ def fill_by_executor(table: Array, examples: Examples, drawn: Rows, rules: Rules
         arrays.positions[row, here] = range(len(history))
         arrays.segments[row, here] = segment
         canvas = Canvas()
-        for j, action in enumerate(history):
-            allowed = draft.rules if j >= num_drafted else draft.rules.for_draft()
-            arrays.valid[row, col + j] = _mask(canvas, allowed, masks.setdefault(allowed, {}))
-            _show(canvas, rules.alphabet.none, arrays.windows[row, col + j], arrays.canvases[row, col + j])
-            try:
-                canvas = apply(canvas, action, allowed)
-            except ActionError:
-                return line
+        for allowed, part in ((draft.rules.for_draft(), history[:num_drafted]), (draft.rules, history[num_drafted:])):
+            for action in part:
+                arrays.valid[row, col] = _mask(canvas, allowed, masks)
+                _show(canvas, rules.alphabet.none, arrays.windows[row, col], arrays.canvases[row, col])
+                try:
+                    canvas = apply(canvas, action, allowed)
+                except ActionError:
+                    return line
+                col += 1
         if canvas.tokens != examples.text(i):
             return line
     return -1
 
 
-def _mask(canvas: Canvas, rules: Rules, known: dict[tuple[int, ...], int]) -> int:
-    """`valid_mask`, which depends on these numbers alone."""
-    state = len(canvas.tokens), canvas.cursor, len(canvas.clipboard), canvas.is_replacing, canvas.is_stopped
-    if state not in known:
-        known[state] = valid_mask(canvas, rules)
-    return known[state]
+def _mask(canvas: Canvas, rules: Rules, known: dict[tuple[object, ...], int]) -> int:
+    """`valid_mask`, which takes long and is the same for all canvases that are alike in these respects."""
+    cursor, length = canvas.cursor, len(canvas.tokens)
+    reach, forth, room = cursor - rules.prefix, length - rules.suffix - cursor, rules.max_length - length
+    can_paste = 0 < len(canvas.clipboard) <= room
+    # Moves are powers of two, and no action spans more than 8 tokens.
+    alike = (
+        rules.operators, canvas.is_replacing, canvas.is_stopped, room > 0, can_paste, min(cursor, 8), min(reach, 8),
+        reach.bit_length(), forth.bit_length(),
+    )  # fmt: skip
+    if alike not in known:
+        known[alike] = valid_mask(canvas, rules)
+    return known[alike]
 
 
 def _show(canvas: Canvas, none: int, window: Array, cells: Array) -> None:

@@ -86,13 +86,11 @@ class Packer:
         drawn = self.draw(examples)
         log_q = exact_log_q(self.order, self.rules, drawn.examples, drawn.rows)
         drawn = replace(drawn, rows=replace(drawn.rows, log_q=log_q))
-        return self.fill(drawn, *fit(drawn.sizes, self.row), shuffle)
+        places, num_rows = fit(drawn.sizes, self.row)
+        return self.fill(drawn, places if shuffle is None else shuffle_rows(places, num_rows, shuffle), num_rows)
 
-    def fill(self, drawn: Drawn, places: Array, num_rows: int, shuffle: Random | None = None) -> Packed:
+    def fill(self, drawn: Drawn, places: Array, num_rows: int) -> Packed:
         """The rows of examples whose places are chosen."""
-        if shuffle is not None:
-            order = np.random.default_rng(shuffle.state).permutation(num_rows)
-            places[:, 0] = order[places[:, 0]]
         return self._fill(drawn.examples, drawn.rows, drawn.sizes, places, num_rows)
 
     def draw(self, examples: Examples) -> Drawn:
@@ -135,15 +133,21 @@ def example_table(examples: Examples, places: Array) -> npt.NDArray[np.int64]:
 
 def join(parts: Sequence[Drawn]) -> Drawn:
     """Examples that a packer drew apart as one, in this order."""
-    first = min(int(part.rows.begins.min()) for part in parts)
-    rows = Rows(
-        np.concatenate([part.rows.actions[:, first:] for part in parts]),
-        np.concatenate([part.rows.has_loss[:, first:] for part in parts]),
-        np.concatenate([part.rows.begins - first for part in parts]),
-        np.concatenate([part.rows.log_q for part in parts]),
-    )
+    longest = max(part.rows.actions.shape[1] - int(part.rows.begins.min()) for part in parts)
+    rows = [_widen(part.rows, longest) for part in parts]
+    names = ("actions", "has_loss", "begins", "log_q")
+    joined: dict[str, Any] = {name: np.concatenate([getattr(each, name) for each in rows]) for name in names}
     together = join_examples([part.examples for part in parts])
-    return Drawn(together, rows, np.concatenate([part.sizes for part in parts]))
+    return Drawn(together, Rows(**joined), np.concatenate([part.sizes for part in parts]))
+
+
+def _widen(rows: Rows, size: int) -> Rows:
+    """The same trajectories, which end with their rows, in rows of another size."""
+    more = size - rows.actions.shape[1]
+    if more <= 0:
+        return Rows(rows.actions[:, -more:], rows.has_loss[:, -more:], rows.begins + more, rows.log_q)
+    wider = ((0, 0), (more, 0))
+    return Rows(np.pad(rows.actions, wider), np.pad(rows.has_loss, wider), rows.begins + more, rows.log_q)
 
 
 def fit(sizes: Array, row: int, spare: int = 0) -> tuple[Array, int]:
@@ -153,6 +157,12 @@ def fit(sizes: Array, row: int, spare: int = 0) -> tuple[Array, int]:
     """
     places = np.zeros((len(sizes), 3), np.int64)
     return places, _fit(sizes, row, spare, places)
+
+
+def shuffle_rows(places: Array, num_rows: int, rng: Random) -> Array:
+    """The same places with the rows in a random order."""
+    order = np.random.default_rng(rng.state).permutation(num_rows)
+    return np.concatenate([order[places[:, :1]], places[:, 1:]], axis=1)
 
 
 @jit

@@ -115,6 +115,10 @@ class Rows:
     begins: npt.NDArray[np.int64]
     log_q: npt.NDArray[np.float64]
 
+    @property
+    def num_actions(self) -> int:
+        return self.actions.size - int(self.begins.sum())
+
     def __getitem__(self, i: int) -> npt.NDArray[np.int32]:
         row: npt.NDArray[np.int32] = self.actions[i, self.begins[i] :]
         return row

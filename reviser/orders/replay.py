@@ -188,7 +188,7 @@ def _holds(cells: Array, width: int, length: int, left: int, right: int, text: A
 def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, begins: Array, num_text: int,
               rules: Array, width: int, cells: Array, history: Array, actions: Array, labels: Array, masks: Array,
               positions: Array, segments: Array, windows: Array, canvases: Array) -> Any:  # fmt: skip
-    """Write examples into packed rows, in the order given; returns the first that does not replay to its text, or -1.
+    """Write examples into packed rows, in the order given; returns the first that does not lead to its text, or -1.
 
     examples[k]: row, column, segment, index into `drawn`, first token, prefix, target and suffix length. The
     arrays of rows are one column wider than the rows: an example's last window spills into the next START.
@@ -220,7 +220,9 @@ def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, beg
             windows[row, col + 1 : after if num_windows else col + 1], masks[row, col : col + count],
             canvases[row, col + 1 : after if num_canvases else col + 1],
         )  # fmt: skip
-        if bad >= 0 or not _holds(cells, width, length, left, right, tokens[first : first + prefix + target + suffix]):
+        if bad >= 0 or not _holds(
+            cells, width, length, left, right, tokens[first : first + prefix + target + suffix]
+        ):
             return k
     return -1
 
@@ -228,7 +230,7 @@ def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, beg
 @jit
 def write_draft(history: Array, tokens: Array, first: int, prefix: int, target: int, suffix: int,
                 num_text: int) -> int:  # fmt: skip
-    """history.py's `draft_history` of a prefix and a suffix with the cursor between; returns its number of actions."""
+    """history.py's `draft_history` of a prefix and a suffix with the cursor between; returns its length."""
     for j in range(prefix):
         history[j] = tokens[first + j]
     for j in range(suffix):

@@ -31,10 +31,10 @@ Nats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Mean over examples, with the standard error of the nats per token (0 for a single example)."""
+    """Mean over examples, with the standard error of the nats per token (None for a single example)."""
 
     nats_per_token: float
-    error: float
+    error: float | None
     bits_per_byte: float
     log_q_per_token: float
     num_examples: int
@@ -43,8 +43,8 @@ class Bound:
     def perplexity(self) -> float:
         return math.exp(min(self.nats_per_token, 700.0))
 
-    def metrics(self, job: str) -> dict[str, float]:
-        """Its numbers by the names that metrics have; those of the job `continue` are the plain ones."""
+    def metrics(self, job: str) -> dict[str, float | None]:
+        """Its numbers by their names in metrics; those of the job `continue` have no prefix."""
         before = "" if job == "continue" else f"{job}_"
         return {
             f"{before}bound_nats_per_token": self.nats_per_token,
@@ -139,10 +139,10 @@ def summarise(nats: Nats, log_q: Nats, tokens: npt.NDArray[np.int64], num_bytes:
     """The bound over texts: what each costs in nats, log q of what was drawn for it, and its tokens."""
     mean = float(nats.sum() / tokens.sum())
     # A ratio of sums: the error of its linearisation.
-    spread = (nats - mean * tokens).std(ddof=1) if len(nats) > 1 else 0.0
+    spread = (nats - mean * tokens).std(ddof=1) if len(nats) > 1 else None
     return Bound(
         mean,
-        float(spread * math.sqrt(len(nats)) / tokens.sum()),
+        None if spread is None else float(spread * math.sqrt(len(nats)) / tokens.sum()),
         float(nats.sum() / math.log(2) / num_bytes),
         float(log_q.sum() / tokens.sum()),
         len(nats),

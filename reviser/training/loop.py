@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -155,9 +155,9 @@ class Trainer:
 
     def _train(self, steps: int | None) -> dict[str, Bound]:
         train, last = self.settings.train, min(self.settings.train.steps, self.step + (steps or 1 << 60))
-        feed = self.feed()
-        bounds: dict[str, Bound] = {}
         progress = Progress(self.settings, self.step, self.team.is_first, self.run, self.team.world)
+        feed = self.feed(progress.note)
+        bounds: dict[str, Bound] = {}
         with self._listening(), progress:
             try:
                 for work in feed if self.step < last else ():
@@ -180,12 +180,12 @@ class Trainer:
                 feed.close()
         return bounds
 
-    def feed(self) -> Feed:
-        """The work of the steps to come."""
+    def feed(self, note: Callable[[str], None] | None = None) -> Feed:
+        """The work of the steps to come; `note` hears what slows it down."""
         data, train, team = self.settings.data, self.settings.train, self.team
         stream = Batches(
             self.slots, self.packer, train.rows // train.accumulate, train.seed, data.workers, self.position,
-            team.rank, team.world,
+            team.rank, team.world, note,
         )  # fmt: skip
         return Feed(stream, train.accumulate, self.prepare)
 

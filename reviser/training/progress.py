@@ -101,8 +101,16 @@ class Progress:
         self._waited += speed.waited_s
         self._bar.advance(self._task)
 
-    def report(self, step: int, **values: float) -> None:
-        """Measurements of a step; those of the loop come with the speed since the last report."""
+    def note(self, line: str) -> None:
+        """Something worth knowing about the run, for its log and whoever watches."""
+        if self.is_shown and self.run is not None:
+            self.run.log(line)
+        if self.is_shown:
+            self.console.print(line, soft_wrap=True)
+
+    def report(self, step: int, **measured: float | None) -> None:
+        """Measurements of a step, None where there is none; those of the loop come with the speed since the last."""
+        values = {name: value for name, value in measured.items() if value is not None}
         if "loss_nats" in values:
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
@@ -116,7 +124,7 @@ class Progress:
         if not self.is_shown:
             return
         if self.run is not None:
-            self.run.record(step=step, elapsed_s=round(time.perf_counter() - self.began, 2), **values)
+            self.run.record(step=step, elapsed_s=round(time.perf_counter() - self.began, 2), **measured | values)
             self.run.log(self._line(step, values))
         if self.run is not None and self._writer is not None:
             with self.run.writing(self.run.folder / "tensorboard"):
@@ -145,11 +153,15 @@ class Progress:
             parts.append(f"{left / 60:.1f} min left")
         return parts + [
             f"held-out {before.replace('_', ' ')}bound {values[before + 'bound_perplexity']:.2f} ppl/token "
-            f"({values[before + 'bound_nats_per_token']:.4f} ± {values[before + 'bound_error']:.4f} nats), "
+            f"({values[before + 'bound_nats_per_token']:.4f} ± {_format(values.get(before + 'bound_error'))} nats), "
             f"{values[before + 'bits_per_byte']:.4f} bits/byte"
             for before in ("", "infill_")
             if before + "bound_perplexity" in values
         ]
+
+
+def _format(error: float | None) -> str:
+    return "-" if error is None else f"{error:.4f}"
 
 
 def _tensorboard(run: Run, step: int, console: Console) -> Any:
