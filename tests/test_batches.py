@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +24,19 @@ from reviser.config import CanvasConfig
 from reviser.data import batches
 from reviser.data.batches import Batches, Position
 from reviser.data.examples import Examples, JobConfig, Slots, shorten
-from reviser.data.packing import Packed, Packer
+from reviser.data.packing import Packed, Packer, fit
 from reviser.data.shards import Shards
+from reviser.data.workers import can_send
 from reviser.errors import ConfigError, DataError
-from reviser.orders.record import Draft
+from reviser.orders.policies import LeftToRight
+from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import parse_order
+from reviser.orders.replay import KERNEL_OPERATORS
 from reviser.orders.rng import Random
 from reviser.training.recipes import RECIPES
 
-RULES = Rules(Alphabet(257, 256), frozenset(OPERATORS), max_length=96)
+RULES = Rules(Alphabet(257, 256), frozenset(KERNEL_OPERATORS), max_length=96)
+ALL = replace(RULES, operators=frozenset(OPERATORS))
 JOBS = JobConfig(prefix=(0, 12), length=(4, 28), gap=(4, 28), suffix=(1, 9), infill=0.4)
 ARRAYS = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases", "num_actions")
 ORDERS = (
@@ -39,7 +46,10 @@ ORDERS = (
     "random-walk",
     "random-walk:start=front,noise=0.1,noise_from=document",
     "scramble:edit=0.3",
+    "diff",
     "0.5*runs:jump=0.3+0.3*left-to-right+0.2*random-walk",
+    "0.4*runs:jump=0.3+0.3*scramble+0.3*left-to-right",
+    "0.5*diff+0.5*runs:jump=0.3",
 )
 
 
@@ -99,28 +109,29 @@ def check_example(
     return canvas
 
 
-def draft_of(examples: Examples, i: int) -> tuple[Draft, tuple[int, ...]]:
+def draft_of(examples: Examples, i: int, rules: Rules = RULES) -> tuple[Draft, tuple[int, ...]]:
     """The draft and the target canvas of an example."""
     first, prefix, suffix = int(examples.first[i]), int(examples.prefix[i]), int(examples.suffix[i])
     stretch = examples.tokens[first : first + prefix + int(examples.length[i]) + suffix].tolist()
-    return Draft.infill(stretch[:prefix], stretch[len(stretch) - suffix :], RULES), tuple(stretch)
+    return Draft.infill(stretch[:prefix], stretch[len(stretch) - suffix :], rules), tuple(stretch)
 
 
+@pytest.mark.parametrize("rules", [RULES, ALL], ids=["kernel", "executor"])
 @pytest.mark.parametrize("canvas", [CanvasConfig("window", window=3), CanvasConfig("pool")], ids=lambda c: c.kind)
 @pytest.mark.parametrize("order", ORDERS)
 def test_packed_rows_are_the_trajectories_that_the_order_draws(
-    order: str, canvas: CanvasConfig, slots: Slots
+    order: str, canvas: CanvasConfig, rules: Rules, slots: Slots
 ) -> None:
     examples = some(slots, 24)
     assert examples.suffix.any()
-    packed = Packer(parse_order(order), RULES, canvas, row=256, longest_canvas=96).pack(copy(examples))
+    packed = Packer(parse_order(order), rules, canvas, row=256, longest_canvas=96).pack(copy(examples))
     assert (packed.windows is None, packed.canvases is None) == (canvas.kind != "window", canvas.kind != "pool")
     for i in range(len(examples)):
-        draft, target = draft_of(examples, i)
+        draft, target = draft_of(examples, i, rules)
         drawn = parse_order(order).draw(draft, target, Random(int(examples.states[i])))
         assert check_example(packed, i, draft, drawn.actions, drawn.has_loss).tokens == target
-        if drawn.log_q is not None and "*" not in order:
-            assert packed.log_q[i] == pytest.approx(drawn.log_q)
+        if drawn.log_q is not None:
+            assert packed.log_q[i] == pytest.approx(drawn.log_q, abs=1e-9)
 
 
 def test_noise_is_shown_and_never_learned(slots: Slots) -> None:
@@ -194,13 +205,29 @@ def test_a_prompt_that_fills_the_context_is_named(shards: Shards) -> None:
 
 def test_an_order_without_its_operators_does_not_replay(slots: Slots) -> None:
     rules = replace(RULES, operators=frozenset({"move"}))
-    with pytest.raises(DataError, match=r"^an example of document \d+ does not replay$"):
-        Packer(parse_order("runs:noise=0.3"), rules, CanvasConfig(), row=256).pack(some(slots, 40))
+    text = r"^an example of document \d+ does not replay: action \d+: DELETE at .*the operator delete is not enabled"
+    for unlike in (rules, replace(rules, operators=frozenset({"move", "swap"}))):
+        with pytest.raises(DataError, match=text):
+            Packer(parse_order("runs:noise=0.3"), unlike, CanvasConfig(), row=256).pack(some(slots, 40))
 
 
-def test_an_order_without_a_kernel_is_refused(slots: Slots) -> None:
-    with pytest.raises(ConfigError, match="Diff has no kernel"):
-        Packer(parse_order("diff"), RULES, CanvasConfig(), row=256).pack(some(slots, 4))
+def test_the_error_names_the_document_whose_example_does_not_replay(slots: Slots) -> None:
+    examples, packer = some(slots, 40), Packer(parse_order("runs"), RULES, CanvasConfig(), row=256)
+    drawn = packer.draw(examples)
+    drawn.rows.actions[17, drawn.rows.begins[17]] = RULES.alphabet.move(512)
+    with pytest.raises(
+        DataError, match=rf"^an example of document {examples.document[17]} does not replay: action 0: "
+    ):
+        packer.fill(drawn, *fit(drawn.sizes, 256))
+
+
+def test_from_a_blank_draft_diff_writes_from_left_to_right(slots: Slots) -> None:
+    diff, plain = (
+        Packer(parse_order(name), RULES, CanvasConfig("window"), row=256).pack(some(slots, 60))
+        for name in ("diff", "left-to-right")
+    )
+    assert_equal(diff, plain)
+    assert diff.log_q.tolist() == plain.log_q.tolist() == [0.0] * 60
 
 
 def test_a_target_is_never_shortened_to_nothing() -> None:
@@ -217,10 +244,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "BLOCK", 30)
 
 
-def stream(slots: Slots, **changes: Any) -> Batches:
-    packer = Packer(
-        parse_order("0.7*runs+0.3*left-to-right"), RULES, CanvasConfig("window", window=2), row=128, context=64
-    )
+def stream(slots: Slots, order: str = "0.7*runs+0.3*left-to-right", rules: Rules = RULES, **changes: Any) -> Batches:
+    packer = Packer(parse_order(order), rules, CanvasConfig("window", window=2), row=128, context=64)
     return Batches(slots, packer, **{"num_rows": 8, "seed": 5} | changes)
 
 
@@ -266,6 +291,79 @@ def test_a_stream_continues_from_any_position(slots: Slots) -> None:
         for first, second in zip(whole[k:], rest, strict=True):
             assert_equal(first.rows, second.rows)
             assert first.after == second.after
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize(
+    ("order", "rules", "wanted"),
+    [
+        ("scramble:edit=0.2", ALL, ["order scramble:edit=0.2", "operator swap, cut, copy, paste"]),
+        ("0.5*diff+0.5*runs", RULES, ["order 0.5*diff+0.5*runs"]),
+    ],
+)
+def test_what_has_no_kernel_is_the_same_in_processes_and_its_speed_is_noted_once(
+    order: str, rules: Rules, wanted: list[str], slots: Slots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "PART", 7)
+    source, notes = few(slots), list[str]()
+    apart = stream(source, order, rules, workers=2, note=notes.append)
+    assert apart._workers is not None
+    given = take(apart, 8)
+    monkeypatch.setattr(batches, "can_send", lambda *_: False)
+    for start, position in ((0, Position()), (3, given[2].after)):
+        alone = stream(source, order, rules, position=position)
+        assert alone._workers is None
+        for first, second in zip(given[start:], take(alone, 8 - start), strict=True):
+            assert_equal(first.rows, second.rows)
+            assert first.after == second.after
+    assert given[-1].after.block > 1
+    assert len(notes) == len(wanted)
+    for note, what in zip(notes, wanted, strict=True):
+        assert re.fullmatch(rf"{re.escape(what)} has no kernel: [1-9][\d,]* actions/s per worker", note)
+
+
+def test_what_has_a_kernel_is_not_noted(slots: Slots) -> None:
+    notes: list[str] = []
+    source = stream(slots, note=notes.append)
+    assert source._workers is None
+    take(source, 2)
+    assert notes == []
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Left to right, but the process that draws ends."""
+
+    has_likelihood: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def draw(self, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
+        os._exit(1)
+
+    def log_q(self, trajectory: Trajectory) -> float:
+        return 0.0
+
+
+def test_a_worker_that_ends_is_named(slots: Slots) -> None:
+    source = Batches(slots, Packer(Ending(), RULES, CanvasConfig(), row=256), 8)
+    text = "a process that draws trajectories ended, perhaps for lack of memory; lower data.workers; a script that"
+    with pytest.raises(DataError, match=text):
+        take(source, 1)
+
+
+def test_an_order_that_no_process_can_import_is_drawn_here(slots: Slots) -> None:
+    @dataclass(frozen=True)
+    class Local(LeftToRight):
+        pass
+
+    here = Packer(Local(), RULES, CanvasConfig(), row=128, context=64)
+    source = Batches(slots, here, 8, 5)
+    assert source._workers is None
+    wanted = take(stream(slots, "left-to-right"), 3)
+    for one, other in zip(take(source, 3), wanted, strict=True):
+        assert one.rows.actions.tolist() == other.rows.actions.tolist()
+    assert can_send(here, LeftToRight) is False
+    assert can_send(0, type("Mine", (), {"__module__": "__main__"})) is False
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -1,9 +1,9 @@
-"""Batches without end: shards in, packed rows out, drawn by background threads.
+"""Batches without end: shards in, packed rows out, drawn in the background.
 
 Blocks of examples are drawn independently and packed one after another: examples at a block's end that would not
 fill their rows are packed with the next block. So any number of workers gives the same rows in the same order, and
 a stream continues from a `Position` alone, which names the examples carried over. Kernels release the GIL, so
-threads are enough.
+threads are enough for them; what only Python can draw or fill is done in processes.
 
     epoch 0, slots shuffled | epoch 1 ...   ->   block 0 | block 1 | ...   ->   rows of block 0 | rows of block 1 ...
                                                        what it leaves over ->         is packed here
@@ -11,26 +11,32 @@ threads are enough.
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from reviser.data.examples import Examples, Slots
-from reviser.data.packing import Drawn, Packed, fit, join
+from reviser.data.packing import Drawn, Packed, fit, join, shuffle_rows
+from reviser.data.workers import Workers
 from reviser.errors import ConfigError
 from reviser.orders.rng import Random
 
 BLOCK = 2048
 """Examples drawn and packed together."""
 
+PART = 128
+"""Examples that a process draws or fills at once; small, so that closing a stream need not wait."""
+
 SPARE = 32
 """Fewer examples leave too little choice to fill a row well: they wait for the next block."""
 
+Result = TypeVar("Result")
 Numbers = npt.NDArray[np.int64]
 """Examples by number: epoch times the number of slots, plus the slot."""
 
@@ -75,8 +81,22 @@ class RowPacker(Protocol):
         """What is random about each example, and how many positions it takes."""
         ...
 
-    def fill(self, drawn: Drawn, places: Numbers, num_rows: int, shuffle: Random | None = None) -> Packed:
+    def fill(self, drawn: Drawn, places: Numbers, num_rows: int) -> Packed:
         """The rows of examples whose places are chosen."""
+        ...
+
+    @property
+    def slow_draw(self) -> str:
+        """What is drawn without a kernel, so that processes should share it; empty where nothing is."""
+        ...
+
+    @property
+    def slow_fill(self) -> str:
+        """What is filled without a kernel; empty where nothing is."""
+        ...
+
+    def can_be_sent(self) -> bool:
+        """Whether another process can have it."""
         ...
 
 
@@ -90,7 +110,10 @@ class RowBlock:
 
 
 class Batches:
-    """An endless stream of batches of `num_rows` rows; every `world`-th row from `rank` on is given out."""
+    """An endless stream of batches of `num_rows` rows; every `world`-th row from `rank` on is given out.
+
+    `note` is called once for each thing that has no kernel, with a line that says how fast it is without one.
+    """
 
     def __init__(
         self,
@@ -102,6 +125,7 @@ class Batches:
         position: Position | None = None,
         rank: int = 0,
         world: int = 1,
+        note: Callable[[str], None] | None = None,
     ) -> None:
         if num_rows % world:
             raise ConfigError(f"{num_rows} rows do not divide over {world} processes; choose a multiple of {world}")
@@ -111,9 +135,14 @@ class Batches:
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="batches")
         self._ahead: deque[RowBlock] = deque()
         self._depth = workers + 1
+        is_slow = bool(packer.slow_draw or packer.slow_fill)
+        self._workers = Workers(workers) if is_slow and packer.can_be_sent() else None
+        self._note, self._noted = note, set[str]()
         self._orders: dict[int, npt.NDArray[np.int64]] = {}
 
     def close(self) -> None:
+        if self._workers is not None:
+            self._workers.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -170,8 +199,8 @@ class Batches:
             raise
         has_place = places[:, 2] > 0
         left.set_result(numbers[~has_place])
-        shuffle = Random.of(self.seed, block, 1)
-        return self.packer.fill(drawn.select(has_place), places[has_place], num_rows, shuffle)
+        places = shuffle_rows(places[has_place], num_rows, Random.of(self.seed, block, 1))
+        return self._fill(drawn.select(has_place), places, num_rows)
 
     def _numbers(self, block: int) -> Numbers:
         """The examples of a block: those of an epoch, and of the next ones where it ends."""
@@ -192,7 +221,52 @@ class Batches:
     def _draw(self, numbers: Numbers) -> Drawn:
         """Examples with their trajectories, each of which depends on its number alone."""
         epochs, slots = np.divmod(numbers, len(self.slots))
-        return self.packer.draw(self.slots.examples(slots, self.seed, epochs))
+        if not self.packer.slow_draw:
+            return self.packer.draw(self.slots.examples(slots, self.seed, epochs))
+        parts = range(0, len(numbers), PART)
+        examples = [self.slots.examples(slots[k : k + PART], self.seed, epochs[k : k + PART]) for k in parts]
+        done = self._map(_draw_part, [(self.packer, each) for each in examples])
+        drawn = join([part for part, _ in done])
+        self._tell(self.packer.slow_draw, drawn, sum(seconds for _, seconds in done))
+        return drawn
+
+    def _fill(self, drawn: Drawn, places: Numbers, num_rows: int) -> Packed:
+        if not self.packer.slow_fill:
+            return self.packer.fill(drawn, places, num_rows)
+        step = max(num_rows * PART // BLOCK, 1)
+        parts = []
+        for first in range(0, max(num_rows, 1), step):
+            chosen = (places[:, 0] >= first) & (places[:, 0] < first + step)
+            moved = places[chosen] - np.array([first, 0, 0])
+            parts.append((self.packer, drawn.select(chosen), moved, min(step, num_rows - first)))
+        done = self._map(_fill_part, parts)
+        self._tell(self.packer.slow_fill, drawn, sum(seconds for _, seconds in done))
+        return _join([(packed, 0, len(packed.actions)) for packed, _ in done], 0, 1)
+
+    def _map(self, function: Callable[..., Result], parts: list[tuple[Any, ...]]) -> list[Result]:
+        if self._workers is None:
+            return [function(*part) for part in parts]
+        return self._workers.map(function, *zip(*parts, strict=True))
+
+    def _tell(self, what: str, drawn: Drawn, seconds: float) -> None:
+        """Say once how fast something is that has no kernel."""
+        num_actions = drawn.rows.num_actions
+        if self._note is not None and what not in self._noted and num_actions:
+            self._noted.add(what)
+            self._note(f"{what} has no kernel: {num_actions / max(seconds, 1e-9):,.0f} actions/s per worker")
+
+
+def _draw_part(packer: RowPacker, examples: Examples) -> tuple[Drawn, float]:
+    """Trajectories without the columns that none of them uses, and how long they took."""
+    began = time.perf_counter()
+    drawn = packer.draw(examples)
+    return join([drawn]), time.perf_counter() - began
+
+
+def _fill_part(packer: RowPacker, drawn: Drawn, places: Numbers, num_rows: int) -> tuple[Packed, float]:
+    began = time.perf_counter()
+    packed = packer.fill(drawn, places, num_rows)
+    return packed, time.perf_counter() - began
 
 
 def _join(pieces: list[tuple[Packed, int, int]], rank: int, world: int) -> Packed:

@@ -20,9 +20,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from reviser.canvas import Rules
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError, DataError
 from reviser.orders.kernels import _below, jit, stream_states
+from reviser.orders.record import Draft
 from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
 
@@ -73,10 +75,10 @@ class JobConfig:
         for name in ("prefix", "length", "gap", "suffix"):
             low, high = getattr(self, name)
             if not (1 if name in ("length", "gap") else 0) <= low <= high:
-                raise ConfigError(f"jobs.{name}={low},{high} is no range of lengths; write it as low,high")
+                raise ConfigError(f"jobs.{name}={low},{high} is not a range of lengths; write it as low,high")
         for name in ("infill", "from_start"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"jobs.{name}={getattr(self, name)} is no share between 0 and 1")
+                raise ConfigError(f"jobs.{name}={getattr(self, name)} is not a share between 0 and 1")
 
     @property
     def longest(self) -> int:
@@ -110,6 +112,16 @@ class Examples:
     def target(self, i: int) -> npt.NDArray[np.int32]:
         start = self.first[i] + self.prefix[i]
         return self.tokens[start : start + self.length[i]]
+
+    def text(self, i: int) -> tuple[int, ...]:
+        """Prefix, target and suffix of an example."""
+        start = int(self.first[i])
+        return tuple(self.tokens[start : start + int(self.prefix[i] + self.length[i] + self.suffix[i])].tolist())
+
+    def draft(self, i: int, rules: Rules) -> Draft:
+        """What is on the canvas of an example before its target is written."""
+        text, prefix = self.text(i), int(self.prefix[i])
+        return Draft.infill(text[:prefix], text[prefix + int(self.length[i]) :], rules)
 
 
 @dataclass(frozen=True, slots=True)

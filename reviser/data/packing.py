@@ -11,25 +11,26 @@ its own, without labels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from reviser.actions import EVERYTHING
 from reviser.canvas import Rules
 from reviser.config import CanvasConfig
-from reviser.data.examples import Examples, join_examples, shorten
-from reviser.errors import ConfigError, DataError
-from reviser.orders.draw import Code, Rows, allocate_rows, draw_rows, encode_order
-from reviser.orders.kernels import NO_DRAW, TOO_LONG, jit
-from reviser.orders.policies import Mixture, Order
-from reviser.orders.replay import fill_rows, operator_bits
+from reviser.data.drawing import draw_examples, exact_log_q, history_sizes
+from reviser.data.examples import Examples, join_examples
+from reviser.data.filling import RowArrays, fill
+from reviser.data.workers import can_send
+from reviser.orders.draw import Rows, has_kernel
+from reviser.orders.kernels import jit
+from reviser.orders.policies import Order, components
+from reviser.orders.registry import order_name
+from reviser.orders.replay import missing_operators
 from reviser.orders.rng import Random
 
 Array = npt.NDArray[Any]
-MAX_TRIES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,102 +84,56 @@ class Packer:
     """Longest example in positions; longer ones get a shorter target. None: no limit but the row."""
     longest_canvas: int = 512
 
-    def pack(self, examples: Examples, shuffle: Random | None = None) -> Packed:
-        """All examples in few rows; `shuffle` puts the rows in a random order."""
-        drawn = self.draw(examples)
-        return self.fill(drawn, *fit(drawn.sizes, self.row), shuffle)
+    @property
+    def slow_draw(self) -> str:
+        """The order, where it has no kernel."""
+        return "" if has_kernel(self.order) else f"order {order_name(self.order)}"
 
-    def fill(self, drawn: Drawn, places: Array, num_rows: int, shuffle: Random | None = None) -> Packed:
+    @property
+    def slow_fill(self) -> str:
+        """The operators that the kernel does not know."""
+        missing = missing_operators(self.rules)
+        return f"operator {', '.join(missing)}" if missing else ""
+
+    def can_be_sent(self) -> bool:
+        """Whether another process can have it; one made in a notebook it cannot import."""
+        return can_send(self, *map(type, components(self.order)))
+
+    def pack(self, examples: Examples, shuffle: Random | None = None) -> Packed:
+        """All examples in few rows, with their exact log q; `shuffle` puts the rows in a random order."""
+        drawn = self.draw(examples)
+        log_q = exact_log_q(self.order, self.rules, drawn.examples, drawn.rows)
+        drawn = replace(drawn, rows=replace(drawn.rows, log_q=log_q))
+        places, num_rows = fit(drawn.sizes, self.row)
+        return self.fill(drawn, places if shuffle is None else shuffle_rows(places, num_rows, shuffle), num_rows)
+
+    def fill(self, drawn: Drawn, places: Array, num_rows: int) -> Packed:
         """The rows of examples whose places are chosen."""
-        if shuffle is not None:
-            order = np.random.default_rng(shuffle.state).permutation(num_rows)
-            places[:, 0] = order[places[:, 0]]
         return self._fill(drawn.examples, drawn.rows, drawn.sizes, places, num_rows)
 
     def draw(self, examples: Examples) -> Drawn:
         """A trajectory for each example; what does not fit the context is drawn again, shorter."""
-        limit = self.context or self.row
-        codes, which = self._pick(examples)
-        drawn = self._draw_once(examples, codes, which)
-        late = np.flatnonzero(self._is_bad(examples, drawn, limit))
-        for _ in range(MAX_TRIES):
-            if not len(late):
-                return Drawn(examples, drawn, _history_sizes(examples, drawn))
-            again = shorten(examples.select(late))
-            redrawn = self._draw_once(again, codes, which[late])
-            examples.length[late], examples.states[late] = again.length, again.states
-            for name in ("actions", "has_loss", "begins", "log_q"):
-                getattr(drawn, name)[late] = getattr(redrawn, name)
-            late = late[self._is_bad(again, redrawn, limit)]
-        raise ConfigError(
-            f"an example of {int(examples.prefix[late[0]])} prompt tokens does not fit {limit} positions; "
-            "raise model.context or shorten jobs.prefix and jobs.suffix"
-        )
-
-    def _pick(self, examples: Examples) -> tuple[Sequence[Code], npt.NDArray[np.int64]]:
-        """Which order draws which example."""
-        if not isinstance(self.order, Mixture):
-            return [encode_order(self.order)], np.zeros(len(examples), np.int64)
-        orders = [order for _, order in self.order.parts]
-        which = np.empty(len(examples), np.int64)
-        for i, state in enumerate(examples.states.tolist()):
-            rng = Random(state)
-            which[i] = orders.index(self.order.pick(rng))
-            examples.states[i] = rng.state
-        return [encode_order(order) for order in orders], which
-
-    def _draw_once(self, examples: Examples, codes: Sequence[Code], which: Array) -> Rows:
-        rows = allocate_rows(len(examples), self.row)
-        first = examples.first + examples.prefix
-        rooms = self.rules.max_length - examples.prefix - examples.suffix
-        cells = np.empty(max(self.rules.max_length, int(examples.length.max(initial=0))), np.int32)
-        draw_rows(
-            codes, which, self.rules, examples.tokens, first, first + examples.length, rooms, examples.states,
-            cells, rows,
-        )  # fmt: skip
-        return rows
-
-    def _is_bad(self, examples: Examples, drawn: Rows, limit: int) -> Array:
-        has_none = (drawn.begins == TOO_LONG) | (drawn.begins == NO_DRAW)
-        is_full = examples.prefix + examples.length + examples.suffix > self.rules.max_length
-        bad: Array = has_none | is_full | (_history_sizes(examples, drawn) > limit)
-        return bad
+        rows = draw_examples(self.order, self.rules, examples, self.row, self.context or self.row)
+        return Drawn(examples, rows, history_sizes(examples, rows))
 
     def _fill(self, examples: Examples, drawn: Rows, sizes: Array, places: Array, num_rows: int) -> Packed:
         width = self.canvas.window if self.canvas.has_windows else 0
-        num_cells = self.longest_canvas + 1 if self.canvas.has_rows else 0
-        alphabet, shape = self.rules.alphabet, (num_rows, self.row + 1)
-        actions, labels = np.full(shape, alphabet.pad, np.int32), np.full(shape, -1, np.int32)
-        valid, positions = np.full(shape, EVERYTHING, np.int64), np.zeros(shape, np.int32)
-        segments = np.full(shape, -1, np.int32)
-        windows = np.full((*shape, 2 * width), alphabet.none, np.int32)
-        canvases = np.full((*shape, num_cells), -1, np.int32)
-        bad = fill_rows(
-            example_table(examples, places), examples.tokens, drawn.actions, drawn.has_loss, drawn.begins,
-            alphabet.num_text, np.array([0, 0, self.rules.max_length, operator_bits(self.rules)]), width,
-            np.empty(self.rules.max_length + 2 * width + 1, np.int32), np.empty(9, np.int32),
-            np.empty(self.row + 1, np.int32), actions, labels, valid, positions, segments, windows, canvases,
-        )  # fmt: skip
-        if bad >= 0:
-            raise DataError(f"an example of document {int(examples.document[bad])} does not replay")
+        # Nobody knows how far an order of somebody's own fills the canvas before it ends with its target.
+        longest = self.longest_canvas if has_kernel(self.order) else self.rules.max_length
+        num_cells = longest + 1 if self.canvas.has_rows else 0
+        arrays = RowArrays.blank(num_rows, self.row, self.rules, width, num_cells)
+        fill(example_table(examples, places), examples, drawn, self.rules, arrays)
         num_actions = np.bincount(places[:, 0], sizes, num_rows).astype(np.int64)
         mark_padding(
-            num_actions, self.context or self.row, alphabet.pad, alphabet.none, actions, positions, segments, windows,
-            canvases,
+            num_actions, self.context or self.row, self.rules.alphabet.pad, self.rules.alphabet.none, arrays.actions,
+            arrays.positions, arrays.segments, arrays.windows, arrays.canvases,
         )  # fmt: skip
         keep = slice(0, self.row)
         return Packed(
-            actions[:, keep], labels[:, keep], valid[:, keep], positions[:, keep], segments[:, keep],
-            windows[:, keep] if width else None, canvases[:, keep] if num_cells else None,
-            num_actions, places, drawn.log_q, examples.length,
+            arrays.actions[:, keep], arrays.labels[:, keep], arrays.valid[:, keep], arrays.positions[:, keep],
+            arrays.segments[:, keep], arrays.windows[:, keep] if width else None,
+            arrays.canvases[:, keep] if num_cells else None, num_actions, places, drawn.log_q, examples.length,
         )  # fmt: skip
-
-
-def _history_sizes(examples: Examples, drawn: Rows) -> npt.NDArray[np.int64]:
-    """Positions each example takes: its seed actions and its trajectory."""
-    back = np.bitwise_count(examples.suffix & 511).astype(np.int64) + (examples.suffix >> 9)
-    sizes: npt.NDArray[np.int64] = examples.prefix + examples.suffix + back + drawn.actions.shape[1] - drawn.begins
-    return sizes
 
 
 def example_table(examples: Examples, places: Array) -> npt.NDArray[np.int64]:
@@ -196,15 +151,21 @@ def example_table(examples: Examples, places: Array) -> npt.NDArray[np.int64]:
 
 def join(parts: Sequence[Drawn]) -> Drawn:
     """Examples that a packer drew apart as one, in this order."""
-    first = min(int(part.rows.begins.min()) for part in parts)
-    rows = Rows(
-        np.concatenate([part.rows.actions[:, first:] for part in parts]),
-        np.concatenate([part.rows.has_loss[:, first:] for part in parts]),
-        np.concatenate([part.rows.begins - first for part in parts]),
-        np.concatenate([part.rows.log_q for part in parts]),
-    )
+    longest = max(part.rows.actions.shape[1] - int(part.rows.begins.min()) for part in parts)
+    rows = [_widen(part.rows, longest) for part in parts]
+    names = ("actions", "has_loss", "begins", "log_q")
+    joined: dict[str, Any] = {name: np.concatenate([getattr(each, name) for each in rows]) for name in names}
     together = join_examples([part.examples for part in parts])
-    return Drawn(together, rows, np.concatenate([part.sizes for part in parts]))
+    return Drawn(together, Rows(**joined), np.concatenate([part.sizes for part in parts]))
+
+
+def _widen(rows: Rows, size: int) -> Rows:
+    """The same trajectories, which end with their rows, in rows of another size."""
+    more = size - rows.actions.shape[1]
+    if more <= 0:
+        return Rows(rows.actions[:, -more:], rows.has_loss[:, -more:], rows.begins + more, rows.log_q)
+    wider = ((0, 0), (more, 0))
+    return Rows(np.pad(rows.actions, wider), np.pad(rows.has_loss, wider), rows.begins + more, rows.log_q)
 
 
 def fit(sizes: Array, row: int, spare: int = 0) -> tuple[Array, int]:
@@ -214,6 +175,12 @@ def fit(sizes: Array, row: int, spare: int = 0) -> tuple[Array, int]:
     """
     places = np.zeros((len(sizes), 3), np.int64)
     return places, _fit(sizes, row, spare, places)
+
+
+def shuffle_rows(places: Array, num_rows: int, rng: Random) -> Array:
+    """The same places with the rows in a random order."""
+    order = np.random.default_rng(rng.state).permutation(num_rows)
+    return np.concatenate([order[places[:, :1]], places[:, 1:]], axis=1)
 
 
 @jit

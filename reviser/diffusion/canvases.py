@@ -12,7 +12,7 @@ text before the room does.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,6 @@ from reviser.data.packing import Drawn, Packed, example_table, fit, mark_padding
 from reviser.errors import ConfigError
 from reviser.orders.draw import Rows
 from reviser.orders.kernels import _below, jit
-from reviser.orders.rng import Random
 
 Array = npt.NDArray[Any]
 
@@ -69,11 +68,14 @@ class CanvasPacker:
                     np.zeros(count))  # fmt: skip
         return Drawn(cut, none, given + rooms)
 
-    def fill(self, drawn: Drawn, places: Array, num_rows: int, shuffle: Random | None = None) -> Packed:
-        """The rows of examples whose places are chosen; `shuffle` puts the rows in a random order."""
-        if shuffle is not None:
-            order = np.random.default_rng(shuffle.state).permutation(num_rows)
-            places[:, 0] = order[places[:, 0]]
+    slow_draw: ClassVar[str] = ""
+    slow_fill: ClassVar[str] = ""
+
+    def can_be_sent(self) -> bool:
+        return True
+
+    def fill(self, drawn: Drawn, places: Array, num_rows: int) -> Packed:
+        """The rows of examples whose places are chosen."""
         examples, sizes, alphabet, shape = drawn.examples, drawn.sizes, self.alphabet, (num_rows, self.row)
         tokens, labels = np.full(shape, alphabet.pad, np.int32), np.full(shape, -1, np.int32)
         positions, segments = np.zeros(shape, np.int32), np.full(shape, -1, np.int32)

@@ -175,7 +175,8 @@ def _card(described: FolderConfig) -> str:
     if trained is not None:
         found |= {"trained": f"{trained.steps:,} steps, {trained.positions:,} positions: {trained.recipe}"}
         found |= {
-            f"held-out {bound.job}": f"at most {bound.nats_per_token:.4f} ± {bound.error:.4f} nats per token, "
+            f"held-out {bound.job}": f"at most {bound.nats_per_token:.4f} "
+            f"± {'-' if bound.error is None else f'{bound.error:.4f}'} nats per token, "
             f"{bound.bits_per_byte:.4f} bits per byte"
             for bound in trained.bounds
         }

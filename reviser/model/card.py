@@ -88,7 +88,8 @@ def _before(trained: Trained) -> str:
 
 
 def _bound(bound: HeldoutBound) -> str:
-    nats = f"{bound.nats_per_token:.4f} ± {bound.error:.4f} nats a token"
+    error = "-" if bound.error is None else f"{bound.error:.4f}"
+    nats = f"{bound.nats_per_token:.4f} ± {error} nats a token"
     return f"at most {nats}, {bound.bits_per_byte:.4f} bits a byte"
 
 

@@ -50,7 +50,7 @@ class HeldoutBound:
 
     job: str
     nats_per_token: float
-    error: float
+    error: float | None
     bits_per_byte: float
 
 

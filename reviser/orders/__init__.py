@@ -1,11 +1,12 @@
 """Orders, trajectories and what is known about them: no torch here.
 
 rng.py         the random stream that Python and kernels share
-record.py      Draft, Trajectory and the trajectory file
+record.py      Draft, Trajectory and the trajectory file      history.py  the actions that write a draft
 restore.py     obfuscation and its inverse
-orders.py      RandomWalk, Runs, LeftToRight, Diff, Mixture     scramble.py  Scramble
+policies.py    RandomWalk, Runs, LeftToRight, Diff, Mixture, and what every order offers
+registry.py    orders by name, and how to add one
 align.py       the shortest edit script between two texts
-kernels.py     numba twins of the orders      replay.py  numba twin of the executor
-draw.py        orders through the kernels
+kernels.py     numba versions of the orders      replay.py  numba version of the executor
+draw.py        orders through the kernels        draw_speed.py  how fast that is
 statistics.py  the paper's table of a trajectory's behaviour
 """

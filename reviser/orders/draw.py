@@ -1,4 +1,4 @@
-"""The quick way to draw: orders as numbers for the kernels, and the same trajectories as the reference.
+"""Drawing by kernels: the trajectories that an order's own `draw` gives, sooner.
 
 >>> from reviser.actions import Alphabet; from reviser.canvas import Rules
 >>> from reviser.orders.policies import Runs
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from reviser.canvas import Rules
 from reviser.errors import ConfigError
 from reviser.orders import kernels
-from reviser.orders.policies import LeftToRight, Mixture, Order, RandomWalk, Runs, check_blank
+from reviser.orders.policies import LeftToRight, Order, RandomWalk, Runs, check_blank, components, pick
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.rng import Random, threshold
 
@@ -39,8 +39,8 @@ class Code:
 
 
 def has_kernel(order: Order) -> bool:
-    """Whether the order is drawn by a kernel; others are drawn by their own `draw`."""
-    return type(order) in (RandomWalk, Runs, LeftToRight)
+    """Whether kernels draw the order, or all orders that it picks from; others are drawn by their own `draw`."""
+    return all(type(each) in (RandomWalk, Runs, LeftToRight) for each in components(order))
 
 
 def encode_order(order: Order) -> Code:
@@ -77,10 +77,14 @@ def encode_ids(rules: Rules) -> npt.NDArray[np.int64]:
 
 def draw(order: Order, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
     """What `order.draw` draws, by the kernel where the order has one."""
-    if isinstance(order, Mixture):
-        drawn = draw(order.pick(rng), draft, target, rng)
-        log_q = order.log_q(drawn) if order.has_likelihood else None
-        return Trajectory(draft, drawn.actions, drawn.has_loss, log_q)
+    picked = pick(order, rng)
+    if picked is order:
+        return _draw(order, draft, target, rng)
+    drawn = _draw(picked, draft, target, rng)
+    return replace(drawn, log_q=order.log_q(drawn) if order.has_likelihood else None)
+
+
+def _draw(order: Order, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
     if not has_kernel(order):
         return order.draw(draft, target, rng)
     code, middle = encode_order(order), np.array(check_blank(order, draft, target), np.int32)
@@ -110,6 +114,10 @@ class Rows:
     has_loss: npt.NDArray[np.uint8]
     begins: npt.NDArray[np.int64]
     log_q: npt.NDArray[np.float64]
+
+    @property
+    def num_actions(self) -> int:
+        return self.actions.size - int(self.begins.sum())
 
     def __getitem__(self, i: int) -> npt.NDArray[np.int32]:
         row: npt.NDArray[np.int32] = self.actions[i, self.begins[i] :]

@@ -1,19 +1,26 @@
-"""How many actions a second the kernels draw and replay: the measurement behind `reviser bench trajectories`."""
+"""How many actions a second an order draws: the measurement behind `reviser bench trajectories`.
+
+Kernels draw and replay in any number of threads. An order without a kernel draws by its own method in one thread:
+that is the rate of one of the processes that draw for training.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from reviser.actions import Alphabet
+from reviser.actions import INSERT_MOVE, Alphabet
 from reviser.canvas import Rules
 from reviser.errors import ConfigError, TrajectoryError
-from reviser.orders.draw import allocate_rows, draw_rows, encode_order
+from reviser.orders.draw import allocate_rows, draw_rows, encode_order, has_kernel
 from reviser.orders.kernels import stream_states
-from reviser.orders.policies import LeftToRight, Order, RandomWalk, Runs
+from reviser.orders.policies import Choice, LeftToRight, Order, RandomWalk, Runs
+from reviser.orders.record import Draft
+from reviser.orders.registry import order_name
 from reviser.orders.replay import operator_bits, replay_many
 from reviser.orders.rng import Random
 
@@ -22,24 +29,28 @@ WIDTH = 4
 BATCH = 256
 
 
-def measure(num_tokens: int = 145, threads: int = 1, seconds: float = 2.0) -> dict[str, Any]:
+def measure(
+    num_tokens: int = 145, threads: int = 1, seconds: float = 2.0, orders: Mapping[str, Order] = ORDERS
+) -> dict[str, Any]:
     """Actions per second and actions per token of each order."""
     for name, value, most in (("n", num_tokens, 10_000), ("threads", threads, 256)):
         if not 1 <= value <= most:
             raise ConfigError(f"{name}={value} must be from 1 to {most}")
     if not 0 < seconds <= 3600:
         raise ConfigError(f"seconds={seconds} must be above 0 and at most 3600")
-    orders = {}
-    for name, order in ORDERS.items():
-        orders[name] = _measure_order(order, num_tokens, threads, seconds)
-    return {"orders": orders, "threads": threads, "n": num_tokens, "window": WIDTH}
+    found = {name: measure_order(order, num_tokens, threads, seconds) for name, order in orders.items()}
+    return {"orders": found, "threads": threads, "n": num_tokens, "window": WIDTH}
 
 
-def _measure_order(order: Order, num_tokens: int, threads: int, seconds: float) -> dict[str, float]:
+def measure_order(order: Order, num_tokens: int, threads: int, seconds: float) -> dict[str, float]:
+    """Actions per second and actions per token of an order that is no mixture."""
+    if isinstance(order, Choice):
+        raise ConfigError(f"{order_name(order)} is a mixture; measure its orders one by one")
+    work, threads = (_work, threads) if has_kernel(order) else (_draw_plainly, 1)
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda seed: _work(order, num_tokens, seed, 0.0), range(threads)))
+        list(pool.map(lambda seed: work(order, num_tokens, seed, 0.0), range(threads)))
         began = time.perf_counter()
-        done = list(pool.map(lambda seed: _work(order, num_tokens, seed, seconds), range(threads)))
+        done = list(pool.map(lambda seed: work(order, num_tokens, seed, seconds), range(threads)))
         elapsed = time.perf_counter() - began
     num_actions, num_targets = (sum(column) for column in zip(*done, strict=True))
     return {
@@ -47,6 +58,21 @@ def _measure_order(order: Order, num_tokens: int, threads: int, seconds: float) 
         # STOP is no edit: the paper's count of actions per token leaves it out.
         "actions_per_token": (num_actions / num_targets - 1) / num_tokens,
     }
+
+
+def _draw_plainly(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int, int]:
+    """Draw by the order's own method for some time; how many actions and targets that was."""
+    alphabet = Alphabet(num_text=50257, pad=50256)
+    rules = Rules(alphabet, INSERT_MOVE | order.needs, max_length=512 + num_tokens)
+    draft, generator = Draft.continuation((), rules), np.random.default_rng(seed)
+    num_actions = num_targets = 0
+    end = time.perf_counter() + seconds
+    while True:
+        target = generator.integers(0, alphabet.pad, num_tokens).tolist()
+        num_actions += len(order.draw(draft, target, Random.of(seed, num_targets)).actions)
+        num_targets += 1
+        if time.perf_counter() >= end:
+            return num_actions, num_targets
 
 
 def _work(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int, int]:
@@ -59,7 +85,7 @@ def _work(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int
     rows, code = allocate_rows(BATCH, 12 * num_tokens + 64), encode_order(order)
     numbers = np.array([0, 0, rules.max_length + num_tokens, operator_bits(rules)])
     cells = np.empty(rules.max_length + num_tokens + 2 * WIDTH, np.int32)
-    clip, windows = np.empty(9, np.int32), np.empty((rows.actions.shape[1], 2 * WIDTH), np.int32)
+    windows = np.empty((rows.actions.shape[1], 2 * WIDTH), np.int32)
     base, states = np.uint64(Random.of(seed).state), np.empty(BATCH, np.uint64)
     num_actions = num_targets = 0
     end = time.perf_counter() + seconds
@@ -67,17 +93,8 @@ def _work(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int
         stream_states(base, num_targets, states)
         draw_rows([code], which, rules, tokens, offsets[:-1], offsets[1:], rooms, states, cells, rows)
         bad = replay_many(
-            rows.actions,
-            rows.begins,
-            alphabet.num_text,
-            numbers,
-            WIDTH,
-            cells,
-            clip,
-            windows,
-            tokens,
-            offsets,
-        )
+            rows.actions, rows.begins, alphabet.num_text, numbers, WIDTH, cells, windows, tokens, offsets,
+        )  # fmt: skip
         if bad:
             raise TrajectoryError(f"{bad} of {BATCH} trajectories of {order} did not replay to their target")
         num_actions += BATCH * rows.actions.shape[1] - int(rows.begins.sum())

@@ -8,7 +8,7 @@
 
 `draw` takes the target apart (restore.py) and returns the way back. log q is that of the distribution
 trajectories really come from: a mixture's is a sum over all components that could have drawn it, and
-orders with noise or a step budget have none.
+orders with noise or a step budget have none. `registry.register_order` adds an order of your own.
 
 >>> from reviser.actions import Alphabet; from reviser.canvas import Rules
 >>> draft = Draft.continuation([7], Rules(Alphabet(num_text=257, pad=256)))
@@ -53,6 +53,32 @@ class Order(Protocol):
         """The log-probability of drawing this trajectory; -inf where it cannot be drawn."""
 
 
+@runtime_checkable
+class Choice(Order, Protocol):
+    """An order that leaves each trajectory to another one; its log q is a sum over all that could have drawn it."""
+
+    @property
+    def components(self) -> tuple[Order, ...]:
+        """Every order that `pick` may return."""
+
+    def pick(self, rng: Random) -> Order:
+        """The order that draws the next trajectory."""
+
+
+def pick(order: Order, rng: Random) -> Order:
+    """The order that draws the next trajectory: the order itself, or the one that it picks."""
+    while isinstance(order, Choice):
+        order = order.pick(rng)
+    return order
+
+
+def components(order: Order) -> tuple[Order, ...]:
+    """Every order that `pick` may return."""
+    if not isinstance(order, Choice):
+        return (order,)
+    return tuple(part for each in order.components for part in components(each))
+
+
 @dataclass(frozen=True, slots=True)
 class RandomWalk:
     """The paper's algorithm 2. `budget` steps at most, redrawing what takes longer."""
@@ -71,7 +97,7 @@ class RandomWalk:
         if self.max_move < 1 or self.max_move & (self.max_move - 1) or self.max_move > MAX_MOVE:
             raise ConfigError(f"max_move={self.max_move} is not a power of two from 1 to {MAX_MOVE}")
         if self.budget is not None and self.budget < 1:
-            raise ConfigError(f"budget={self.budget} is no number of steps; it must be at least 1")
+            raise ConfigError(f"budget={self.budget} is not a number of steps; it must be at least 1")
 
     @property
     def has_likelihood(self) -> bool:
@@ -265,8 +291,11 @@ class Mixture:
     def needs(self) -> frozenset[str]:
         return frozenset().union(*(order.needs for _, order in self.parts))
 
+    @property
+    def components(self) -> tuple[Order, ...]:
+        return tuple(order for _, order in self.parts)
+
     def pick(self, rng: Random) -> Order:
-        """The order that draws the next trajectory."""
         total, place, limit = sum(weight for weight, _ in self.parts), rng.bits32(), 0.0
         for weight, order in self.parts[:-1]:
             limit += weight / total

@@ -1,4 +1,4 @@
-"""A seeded canvas, a trajectory from it, and the file that keeps trajectories.
+"""A draft, a trajectory from it, and the file that keeps trajectories.
 
 Every job is a draft and a target: the draft is what stands on the canvas before the first generated action. To
 continue a text, the draft is its beginning; to infill, both ends with the cursor at the gap; to edit, the whole
@@ -23,6 +23,7 @@ from typing import Any
 from reviser.actions import Alphabet
 from reviser.canvas import Canvas, Rules, apply, replay
 from reviser.errors import ActionError, ConfigError, DataError, ReviserError, TrajectoryError
+from reviser.orders.history import draft_history
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ class Draft:
 
     @property
     def actions(self) -> tuple[int, ...]:
-        """The history that writes the draft: its tokens in order, then the way back to the cursor."""
-        return self.tokens + self.rules.alphabet.spell(self.cursor - len(self.tokens))
+        """The history that writes the draft."""
+        return draft_history(self.tokens, self.cursor, self.rules.alphabet)
 
     @property
     def canvas(self) -> Canvas:

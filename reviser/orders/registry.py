@@ -93,3 +93,11 @@ def format_order(order: Order) -> str:
         if item.default is MISSING or value != item.default:
             changed.append(f"{item.name}={value}")
     return f"{name}:{','.join(changed)}" if changed else name
+
+
+def order_name(order: Order) -> str:
+    """What to call an order in a sentence: as `format_order` does, or by its class where it has no name."""
+    try:
+        return format_order(order)
+    except ConfigError:
+        return type(order).__name__

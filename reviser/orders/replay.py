@@ -1,8 +1,9 @@
-"""The numba twin of the executor: replay a history, with cursor windows and validity masks on the way.
+"""The executor as a numba kernel: replay a history, with cursor windows and validity masks on the way.
 
 `replay_one` runs a whole history (draft actions, then generated ones) over a gap buffer and writes, for
 each action, the w tokens left and right of the cursor after it, and the mask of actions that were valid
-before it. canvas.py is the reference; a test holds the two equal over a million random actions.
+before it. It knows INSERT, MOVE, STOP, DELETE and REPLACE. canvas.py is the reference and knows all operators; a
+test holds the two equal over a million random actions.
 
     cells   . . a b c _ _ _ d e . .       w "none" cells at either end make every window
                 ^left     ^right          two plain copies, whatever the edges
@@ -16,23 +17,12 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from reviser.actions import (
-    COPY,
-    CUT,
-    DELETE,
-    MAX_MOVE_EXPONENT,
-    MOVES,
-    NUM_SPECIAL,
-    OPERATORS,
-    PASTE,
-    REPLACE,
-    STOP,
-    SWAP,
-)
+from reviser.actions import DELETE, MAX_MOVE_EXPONENT, MOVES, NUM_SPECIAL, OPERATORS, REPLACE, STOP
 from reviser.canvas import Rules
 
 Array = npt.NDArray[Any]
-MOVE_BIT, DELETE_BIT, REPLACE_BIT, SWAP_BIT, CUT_BIT, COPY_BIT, PASTE_BIT = (1 << i for i in range(7))
+KERNEL_OPERATORS = OPERATORS[:3]
+MOVE_BIT, DELETE_BIT, REPLACE_BIT = (1 << i for i in range(3))
 REPLACING, STOPPED = 1, 2
 
 _INSERT_MASK = np.int64(1) << NUM_SPECIAL
@@ -43,9 +33,16 @@ _BITS = np.array([min(i.bit_length(), MAX_MOVE_EXPONENT + 1) for i in range(1024
 jit = njit(nogil=True, cache=True, error_model="numpy")
 
 
+def missing_operators(rules: Rules) -> list[str]:
+    """The enabled operators that only canvas.py knows."""
+    return [name for name in OPERATORS if name in rules.operators and name not in KERNEL_OPERATORS]
+
+
 def operator_bits(rules: Rules) -> int:
     """The enabled operators as one number."""
-    return sum(1 << i for i, name in enumerate(OPERATORS) if name in rules.operators)
+    if missing_operators(rules):
+        raise ValueError(f"the replay kernel has no {missing_operators(rules)[0]}; replay with canvas.py")
+    return sum(1 << i for i, name in enumerate(KERNEL_OPERATORS) if name in rules.operators)
 
 
 @jit
@@ -54,9 +51,9 @@ def _num_bits(value: int) -> Any:
 
 
 @jit
-def valid_mask(length: int, cursor: int, clip: int, state: int, prefix: int, suffix: int, max_length: int,
-               operators: int, actions_left: int) -> Any:  # fmt: skip
-    """canvas.py's `valid_mask` of a state given by its numbers; `clip` is the clipboard's length."""
+def valid_mask(length: int, cursor: int, state: int, prefix: int, suffix: int, max_length: int, operators: int,
+               actions_left: int) -> Any:  # fmt: skip
+    """canvas.py's `valid_mask` of a state given by its numbers."""
     mask = np.int64(0)
     if state == STOPPED or actions_left < 1:
         return mask
@@ -74,15 +71,6 @@ def valid_mask(length: int, cursor: int, clip: int, state: int, prefix: int, suf
         mask |= np.int64(1) << DELETE
     if operators & REPLACE_BIT and reach >= 1 and actions_left >= 2:
         mask |= np.int64(1) << REPLACE
-    if operators & SWAP_BIT and reach >= 2:
-        mask |= np.int64(1) << SWAP
-    for i in range(3):
-        if operators & CUT_BIT and reach >= 2 << i:
-            mask |= np.int64(1) << (CUT + i)
-        if operators & COPY_BIT and cursor >= 2 << i:
-            mask |= np.int64(1) << (COPY + i)
-    if operators & PASTE_BIT and clip and length + clip <= max_length:
-        mask |= np.int64(1) << PASTE
     return mask
 
 
@@ -98,26 +86,7 @@ def _carry(cells: Array, left: int, right: int, distance: int) -> None:
 
 
 @jit
-def _edit_span(offset: int, cells: Array, left: int, clip: Array) -> Any:
-    """SWAP, CUT, COPY and PASTE; returns the new end of the left part. clip[0] is the clipboard's length."""
-    if offset == SWAP:
-        token = cells[left - 1]
-        cells[left - 1] = cells[left - 2]
-        cells[left - 2] = token
-        return left
-    if offset == PASTE:
-        for k in range(clip[0]):
-            cells[left + k] = clip[1 + k]
-        return left + clip[0]
-    size = 2 << ((offset - CUT) % 3)
-    clip[0] = size
-    for k in range(size):
-        clip[1 + k] = cells[left - size + k]
-    return left - size if offset < COPY else left
-
-
-@jit
-def replay_one(actions: Array, num_draft: int, num_text: int, rules: Array, width: int, cells: Array, clip: Array,
+def replay_one(actions: Array, num_draft: int, num_text: int, rules: Array, width: int, cells: Array,
                windows: Array, masks: Array, canvases: Array) -> Any:  # fmt: skip
     """Replay a history; returns (index of the first invalid action or -1, length, cursor, left, right).
 
@@ -132,7 +101,6 @@ def replay_one(actions: Array, num_draft: int, num_text: int, rules: Array, widt
     cells[:width] = num_text
     cells[size:] = num_text
     left, right = width, size
-    clip[0] = 0
     has_windows, has_masks, has_canvases = len(windows) > 0, len(masks) > 0, len(canvases) > 0
     is_usual = has_windows and width == 4 and not has_canvases
     for i in range(len(actions)):
@@ -144,7 +112,7 @@ def replay_one(actions: Array, num_draft: int, num_text: int, rules: Array, widt
         is_text = offset < 0
         is_plain_insert = is_text and state == 0 and length < max_length
         if has_masks or not is_plain_insert:
-            mask = valid_mask(length, cursor, clip[0], state, low, tail, max_length, operators, 2)
+            mask = valid_mask(length, cursor, state, low, tail, max_length, operators, 2)
             if has_masks:
                 masks[i] = mask
             if not (mask >> (NUM_SPECIAL if is_text else offset)) & 1:
@@ -164,10 +132,8 @@ def replay_one(actions: Array, num_draft: int, num_text: int, rules: Array, widt
             left -= 1
         elif offset == REPLACE:
             state = REPLACING
-        elif offset == STOP:
-            state = STOPPED
         else:
-            left = _edit_span(offset, cells, left, clip)
+            state = STOPPED
         if is_usual:
             # Unrolled, and no function: a call with array arguments costs 30 ns here.
             a, b, c, d = cells[left - 4], cells[left - 3], cells[left - 2], cells[left - 1]
@@ -191,7 +157,7 @@ def replay_one(actions: Array, num_draft: int, num_text: int, rules: Array, widt
 
 
 @jit
-def replay_many(rows: Array, begins: Array, num_text: int, rules: Array, width: int, cells: Array, clip: Array,
+def replay_many(rows: Array, begins: Array, num_text: int, rules: Array, width: int, cells: Array,
                 windows: Array, targets: Array, offsets: Array) -> Any:  # fmt: skip
     """Replay rows[i, begins[i]:] and compare each final canvas with its target; returns how many differ."""
     num_bad = 0
@@ -199,24 +165,30 @@ def replay_many(rows: Array, begins: Array, num_text: int, rules: Array, width: 
     for i in range(len(begins)):
         actions = rows[i, begins[i] :]
         bad, length, _, left, right = replay_one(
-            actions, 0, num_text, rules, width, cells, clip, windows[: len(actions)], no_masks, no_canvases
+            actions, 0, num_text, rules, width, cells, windows[: len(actions)], no_masks, no_canvases
         )
-        target = targets[offsets[i] : offsets[i + 1]]
-        is_same = bad < 0 and length == len(target)
-        for k in range(length if is_same else 0):
-            place = width + k
-            if cells[place if place < left else right + place - left] != target[k]:
-                is_same = False
-                break
+        is_same = bad < 0 and _holds(cells, width, length, left, right, targets[offsets[i] : offsets[i + 1]])
         num_bad += 0 if is_same else 1
     return num_bad
 
 
 @jit
+def _holds(cells: Array, width: int, length: int, left: int, right: int, text: Array) -> bool:
+    """Whether the canvas that `replay_one` left behind is this text."""
+    if length != len(text):
+        return False
+    for k in range(length):
+        place = width + k
+        if cells[place if place < left else right + place - left] != text[k]:
+            return False
+    return True
+
+
+@jit
 def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, begins: Array, num_text: int,
-              rules: Array, width: int, cells: Array, clip: Array, history: Array, actions: Array, labels: Array,
-              masks: Array, positions: Array, segments: Array, windows: Array, canvases: Array) -> Any:  # fmt: skip
-    """Write examples into packed rows, in the order given; returns the first that does not replay, or -1.
+              rules: Array, width: int, cells: Array, history: Array, actions: Array, labels: Array, masks: Array,
+              positions: Array, segments: Array, windows: Array, canvases: Array) -> Any:  # fmt: skip
+    """Write examples into packed rows, in the order given; returns the first that does not lead to its text, or -1.
 
     examples[k]: row, column, segment, index into `drawn`, first token, prefix, target and suffix length. The
     arrays of rows are one column wider than the rows: an example's last window spills into the next START.
@@ -225,7 +197,7 @@ def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, beg
     for k in range(len(examples)):
         row, col, segment, i = examples[k, 0], examples[k, 1], examples[k, 2], examples[k, 3]
         first, prefix, target, suffix = examples[k, 4], examples[k, 5], examples[k, 6], examples[k, 7]
-        count = _write_draft(history, tokens, first, prefix, target, suffix, num_text)
+        count = write_draft(history, tokens, first, prefix, target, suffix, num_text)
         num_draft = count
         for j in range(begins[i], drawn.shape[1]):
             history[count] = drawn[i, j]
@@ -243,20 +215,22 @@ def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, beg
             positions[row, col + j] = j
             segments[row, col + j] = segment
         after = col + count + 1
-        bad = replay_one(
-            history[:count], num_draft, num_text, rules, width, cells, clip,
+        bad, length, _, left, right = replay_one(
+            history[:count], num_draft, num_text, rules, width, cells,
             windows[row, col + 1 : after if num_windows else col + 1], masks[row, col : col + count],
             canvases[row, col + 1 : after if num_canvases else col + 1],
-        )[0]  # fmt: skip
-        if bad >= 0:
+        )  # fmt: skip
+        if bad >= 0 or not _holds(
+            cells, width, length, left, right, tokens[first : first + prefix + target + suffix]
+        ):
             return k
     return -1
 
 
 @jit
-def _write_draft(history: Array, tokens: Array, first: int, prefix: int, target: int, suffix: int,
+def write_draft(history: Array, tokens: Array, first: int, prefix: int, target: int, suffix: int,
                 num_text: int) -> int:  # fmt: skip
-    """The inserts of prefix and suffix and the moves back to the gap; returns how many actions that is."""
+    """history.py's `draft_history` of a prefix and a suffix with the cursor between; returns its length."""
     for j in range(prefix):
         history[j] = tokens[first + j]
     for j in range(suffix):

@@ -21,8 +21,7 @@ from reviser.data.packing import Packed, Packer
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
-from reviser.orders.policies import Mixture, Order
-from reviser.orders.record import Draft, Trajectory
+from reviser.orders.policies import Order
 from reviser.tokenizer import Tokenizer
 from reviser.training.objective import label_nats, to_inputs
 
@@ -32,10 +31,10 @@ Nats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Mean over examples, with the standard error of the nats per token (0 for a single example)."""
+    """Mean over examples, with the standard error of the nats per token (None for a single example)."""
 
     nats_per_token: float
-    error: float
+    error: float | None
     bits_per_byte: float
     log_q_per_token: float
     num_examples: int
@@ -44,8 +43,8 @@ class Bound:
     def perplexity(self) -> float:
         return math.exp(min(self.nats_per_token, 700.0))
 
-    def metrics(self, job: str) -> dict[str, float]:
-        """Its numbers by the names that metrics have; those of the job `continue` are the plain ones."""
+    def metrics(self, job: str) -> dict[str, float | None]:
+        """Its numbers by their names in metrics; those of the job `continue` have no prefix."""
         before = "" if job == "continue" else f"{job}_"
         return {
             f"{before}bound_nats_per_token": self.nats_per_token,
@@ -78,9 +77,8 @@ class Sampled:
                 f"held-out texts of {longest} tokens do not fit a canvas of {rules.max_length}; measure shorter ones"
             )
         packer = Packer(order, rules, canvas, row=8 * longest + 64, longest_canvas=longest)
-        packed = _trim(_pack_whole(packer, examples))
-        self.packed = replace(packed, log_q=_log_q(order, packed, rules))
-        self.longest = int(packed.places[:, 2].max())
+        self.packed = _trim(_pack_whole(packer, examples))
+        self.longest = int(self.packed.places[:, 2].max())
 
     def check_fits(self, config: ModelConfig) -> None:
         """Refuse a model whose table of positions is too short."""
@@ -141,10 +139,10 @@ def summarise(nats: Nats, log_q: Nats, tokens: npt.NDArray[np.int64], num_bytes:
     """The bound over texts: what each costs in nats, log q of what was drawn for it, and its tokens."""
     mean = float(nats.sum() / tokens.sum())
     # A ratio of sums: the error of its linearisation.
-    spread = (nats - mean * tokens).std(ddof=1) if len(nats) > 1 else 0.0
+    spread = (nats - mean * tokens).std(ddof=1) if len(nats) > 1 else None
     return Bound(
         mean,
-        float(spread * math.sqrt(len(nats)) / tokens.sum()),
+        None if spread is None else float(spread * math.sqrt(len(nats)) / tokens.sum()),
         float(nats.sum() / math.log(2) / num_bytes),
         float(log_q.sum() / tokens.sum()),
         len(nats),
@@ -159,18 +157,6 @@ def _pack_whole(packer: Packer, examples: Examples) -> Packed:
         if np.array_equal(packed.num_tokens, examples.length):
             return packed
         packer = replace(packer, row=2 * packer.row)
-
-
-def _log_q(order: Order, packed: Packed, rules: Rules) -> np.ndarray:
-    """log q of each example; a mixture's is a sum over all its orders, where packing knows the drawn one alone."""
-    if not isinstance(order, Mixture):
-        return packed.log_q
-    draft, values = Draft.continuation((), rules), []
-    for row, col, size in packed.places.tolist():
-        labels = packed.labels[row, col : col + size]
-        actions = tuple(labels[labels >= 0].tolist())
-        values.append(order.log_q(Trajectory(draft, actions, (True,) * len(actions))))
-    return np.array(values)
 
 
 def _trim(packed: Packed) -> Packed:

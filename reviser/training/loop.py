@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -130,9 +130,9 @@ class Trainer:
 
     def _train(self, steps: int | None, display: Display | None) -> dict[str, Bound]:
         train, last = self.settings.train, min(self.settings.train.steps, self.step + (steps or 1 << 60))
-        feed = self.feed()
         bounds: dict[str, Bound] = {}
         with Progress(self.settings, self.step, self.run, display, self.team.world) as progress:
+            feed = self.feed(progress.note)
             try:
                 for work in feed if self.step < last else ():
                     self.advance(work, progress)
@@ -166,12 +166,12 @@ class Trainer:
             return f"interrupted before the first checkpoint of {self.run.folder}"
         return f"saved at step {self.run.step}; resume with reviser.train(resume={str(self.run.folder)!r})"
 
-    def feed(self) -> Feed:
-        """The work of the steps to come."""
+    def feed(self, note: Callable[[str], None] | None = None) -> Feed:
+        """The work of the steps to come; `note` hears what slows it down."""
         data, train, team = self.settings.data, self.settings.train, self.team
         stream = Batches(
             self.slots, self.packer, train.rows // train.accumulate, train.seed, data.workers, self.position,
-            team.rank, team.world,
+            team.rank, team.world, note,
         )  # fmt: skip
         return Feed(stream, train.accumulate, self.prepare)
 

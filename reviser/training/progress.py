@@ -215,14 +215,21 @@ class Progress:
         self._waited += speed.waited_s
         self.display.advance()
 
-    def report(self, step: int, **values: float) -> None:
-        """Measurements of a step; those of the loop come with the speed since the last report."""
+    def note(self, line: str) -> None:
+        """Something worth knowing about the run, for its log and whoever watches."""
+        if self.run is not None:
+            self.run.log(line)
+        self.display.say(line)
+
+    def report(self, step: int, **measured: float | None) -> None:
+        """Measurements of a step, None where there is none; those of the loop come with the speed since the last."""
+        values = {name: value for name, value in measured.items() if value is not None}
         if "loss_nats" in values:
             values |= self._speed()
         update = Update(step, self.settings.train.steps, values)
         if self.run is not None:
             elapsed = time.perf_counter() - self.began
-            self.run.record(step=step, elapsed_s=round(elapsed, 2), **values)
+            self.run.record(step=step, elapsed_s=round(elapsed, 2), **measured | values)
             left = (update.steps - step) * elapsed / max(step - self.first, 1) / 60
             self.run.log("  ".join(line_parts(update, left)))
             if self._writer is not None:
@@ -257,11 +264,15 @@ def line_parts(update: Update, minutes_left: float) -> list[str]:
         parts.append(f"{minutes_left:.1f} min left")
     return parts + [
         f"held-out {before.replace('_', ' ')}bound {values[before + 'bound_perplexity']:.2f} ppl/token "
-        f"({values[before + 'bound_nats_per_token']:.4f} ± {values[before + 'bound_error']:.4f} nats), "
+        f"({values[before + 'bound_nats_per_token']:.4f} ± {_format(values.get(before + 'bound_error'))} nats), "
         f"{values[before + 'bits_per_byte']:.4f} bits/byte"
         for before in ("", "infill_")
         if before + "bound_perplexity" in values
     ]
+
+
+def _format(error: float | None) -> str:
+    return "-" if error is None else f"{error:.4f}"
 
 
 def _tensorboard(run: Run, step: int) -> Any:

@@ -23,7 +23,7 @@ class DataConfig:
     row: int = 1024
     """Positions of a row, into which examples are packed; at least model.context."""
     workers: int = 2
-    """Threads that draw trajectories."""
+    """Threads that draw trajectories; processes where the order has no kernel."""
 
     def __post_init__(self) -> None:
         if self.workers < 1:

@@ -1,0 +1,155 @@
+"""A trajectory for each example: by kernels where the order has one, by the order's own `draw` where it has none.
+
+Either way example i is drawn with its own random stream, `examples.states[i]`, which moves on: what is drawn for an
+example depends on nothing else. Kernels draw some millions of actions a second, Python about a hundred thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reviser.canvas import Rules
+from reviser.data.examples import Examples, shorten
+from reviser.errors import ConfigError, TrajectoryError
+from reviser.orders.draw import Rows, allocate_rows, draw_rows, encode_order, has_kernel
+from reviser.orders.history import num_moves
+from reviser.orders.kernels import NO_DRAW, TOO_LONG
+from reviser.orders.policies import Choice, Order, components, pick
+from reviser.orders.record import Trajectory
+from reviser.orders.rng import Random
+
+Array = npt.NDArray[Any]
+MAX_TRIES = 24
+
+
+def draw_examples(order: Order, rules: Rules, examples: Examples, capacity: int, limit: int) -> Rows:
+    """A trajectory of at most `capacity` actions for each example, which takes at most `limit` positions.
+
+    An example that takes more is drawn again with a shorter target. Lengths and streams change in place.
+    """
+    orders, which = _pick(order, examples)
+    drawn = _draw_once(orders, which, rules, examples, capacity)
+    late = np.flatnonzero(_is_bad(examples, drawn, rules, limit))
+    for _ in range(MAX_TRIES):
+        if not len(late):
+            return drawn
+        again = shorten(examples.select(late))
+        redrawn = _draw_once(orders, which[late], rules, again, capacity)
+        examples.length[late], examples.states[late] = again.length, again.states
+        _put(drawn, late, redrawn)
+        late = late[_is_bad(again, redrawn, rules, limit)]
+    raise ConfigError(
+        f"an example of {int(examples.prefix[late[0]])} prompt tokens does not fit {limit} positions; "
+        "raise model.context or shorten jobs.prefix and jobs.suffix"
+    )
+
+
+def history_sizes(examples: Examples, drawn: Rows) -> npt.NDArray[np.int64]:
+    """Positions each example takes: the history of its draft and its trajectory."""
+    num_drafted = examples.prefix + examples.suffix + num_moves(examples.suffix)
+    sizes: npt.NDArray[np.int64] = num_drafted + drawn.actions.shape[1] - drawn.begins
+    return sizes
+
+
+def exact_log_q(order: Order, rules: Rules, examples: Examples, drawn: Rows) -> npt.NDArray[np.float64]:
+    """log q of each trajectory; where the order picks from several, `drawn` knows only that of the one it picked."""
+    if not isinstance(order, Choice) or not order.has_likelihood:
+        return drawn.log_q
+    values = []
+    for i in range(len(examples)):
+        actions = tuple(drawn[i].tolist())
+        values.append(order.log_q(Trajectory(examples.draft(i, rules), actions, (True,) * len(actions))))
+    return np.array(values)
+
+
+def _pick(order: Order, examples: Examples) -> tuple[Sequence[Order], npt.NDArray[np.int64]]:
+    """Which order draws which example."""
+    orders, which = components(order), np.zeros(len(examples), np.int64)
+    if isinstance(order, Choice):
+        for i, state in enumerate(examples.states.tolist()):
+            rng = Random(state)
+            which[i] = orders.index(pick(order, rng))
+            examples.states[i] = rng.state
+    return orders, which
+
+
+def _draw_once(orders: Sequence[Order], which: Array, rules: Rules, examples: Examples, capacity: int) -> Rows:
+    """One draw of each example; `begins` is TOO_LONG or NO_DRAW where there is none."""
+    is_fast = np.array([has_kernel(each) for each in orders])[which]
+    if is_fast.all():
+        return _draw_by_kernel(orders, which, rules, examples, capacity)
+    drawn = allocate_rows(len(examples), capacity)
+    for chosen, draw in ((np.flatnonzero(is_fast), _draw_by_kernel), (np.flatnonzero(~is_fast), _draw_by_method)):
+        if len(chosen):
+            some = examples.select(chosen)
+            _put(drawn, chosen, draw(orders, which[chosen], rules, some, capacity))
+            examples.states[chosen] = some.states
+    return drawn
+
+
+def _draw_by_kernel(orders: Sequence[Order], which: Array, rules: Rules, examples: Examples, capacity: int) -> Rows:
+    drawn, known = allocate_rows(len(examples), capacity), [k for k, each in enumerate(orders) if has_kernel(each)]
+    first = examples.first + examples.prefix
+    rooms = rules.max_length - examples.prefix - examples.suffix
+    cells = np.empty(max(rules.max_length, int(examples.length.max(initial=0))), np.int32)
+    draw_rows(
+        [encode_order(orders[k]) for k in known], np.searchsorted(known, which), rules, examples.tokens, first,
+        first + examples.length, rooms, examples.states, cells, drawn,
+    )  # fmt: skip
+    return drawn
+
+
+def _draw_by_method(orders: Sequence[Order], which: Array, rules: Rules, examples: Examples, capacity: int) -> Rows:
+    drawn = allocate_rows(len(examples), capacity)
+    for i, k in enumerate(which.tolist()):
+        text, rng = examples.text(i), Random(int(examples.states[i]))
+        drawn.begins[i], drawn.log_q[i] = NO_DRAW, np.nan
+        if len(text) > rules.max_length:
+            continue
+        trajectory = orders[k].draw(examples.draft(i, rules), text, rng)
+        _check_drawn(orders[k], trajectory)
+        examples.states[i], begin = rng.state, capacity - len(trajectory.actions)
+        drawn.begins[i] = begin if begin >= 0 else TOO_LONG
+        if begin >= 0:
+            drawn.actions[i, begin:] = trajectory.actions
+            drawn.has_loss[i, begin:] = trajectory.has_loss
+            drawn.log_q[i] = _log_q(orders[k], trajectory)
+    return drawn
+
+
+def _log_q(order: Order, trajectory: Trajectory) -> float:
+    if not order.has_likelihood:
+        return np.nan
+    return order.log_q(trajectory) if trajectory.log_q is None else trajectory.log_q
+
+
+def _check_drawn(order: Order, trajectory: Trajectory) -> None:
+    """Refuse what cannot stand in a row; whether it leads to its target shows when rows are filled."""
+    name, actions, alphabet = type(order).__name__, trajectory.actions, trajectory.draft.rules.alphabet
+    if actions[-1:] != (alphabet.stop,):
+        raise TrajectoryError(f"{name} drew a trajectory that does not end in STOP; let its draw method add it")
+    if len(trajectory.has_loss) != len(actions):
+        raise TrajectoryError(
+            f"{name} drew {len(actions)} actions and {len(trajectory.has_loss)} entries of has_loss; give one for each"
+        )
+    if min(actions) < 0 or max(actions) >= alphabet.size or alphabet.pad in actions:
+        wrong = next(each for each in actions if not 0 <= each < alphabet.size or each == alphabet.pad)
+        raise TrajectoryError(
+            f"{name} drew the action {wrong}; actions are 0 to {alphabet.size - 1}, without padding ({alphabet.pad})"
+        )
+
+
+def _put(drawn: Rows, chosen: Array, some: Rows) -> None:
+    for name in ("actions", "has_loss", "begins", "log_q"):
+        getattr(drawn, name)[chosen] = getattr(some, name)
+
+
+def _is_bad(examples: Examples, drawn: Rows, rules: Rules, limit: int) -> Array:
+    has_none = (drawn.begins == TOO_LONG) | (drawn.begins == NO_DRAW)
+    is_full = examples.prefix + examples.length + examples.suffix > rules.max_length
+    bad: Array = has_none | is_full | (history_sizes(examples, drawn) > limit)
+    return bad

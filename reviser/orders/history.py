@@ -1,0 +1,43 @@
+"""How a draft is written: its tokens in order, then the moves back to its cursor, the largest first.
+
+    tokens a b c d, cursor 1     history  a   b    c     d      MOVE -2   MOVE -1
+                                 canvas   a|  ab|  abc|  abcd|  ab|cd     a|bcd
+
+`draft_history` defines this. replay.py writes the same history in a kernel; tests hold the two equal.
+
+>>> from reviser.actions import Alphabet
+>>> alphabet = Alphabet(num_text=257, pad=256)
+>>> [alphabet.name(action) for action in draft_history((7, 8, 9, 10), 1, alphabet)[4:]]
+['MOVE -2', 'MOVE -1']
+>>> draft_cursors(4, 1, alphabet)
+[1, 2, 3, 4, 2, 1]
+>>> num_moves(np.array([0, 3, 1024])).tolist()
+[0, 2, 2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from reviser.actions import MAX_MOVE, MAX_MOVE_EXPONENT, Alphabet
+
+
+def draft_history(tokens: Sequence[int], cursor: int, alphabet: Alphabet) -> tuple[int, ...]:
+    """The actions that write a draft on an empty canvas and leave the cursor at its place."""
+    return (*tokens, *alphabet.spell(cursor - len(tokens)))
+
+
+def draft_cursors(num_tokens: int, cursor: int, alphabet: Alphabet) -> list[int]:
+    """Where the cursor stands after each action of a draft's history."""
+    moves = map(alphabet.distance, alphabet.spell(cursor - num_tokens))
+    return [*range(1, num_tokens), *accumulate(moves, initial=num_tokens)] if num_tokens else []
+
+
+def num_moves(distances: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How many MOVEs spell each distance, which is 0 or more: `len(alphabet.spell(distance))`."""
+    count: npt.NDArray[np.int64] = np.bitwise_count(distances & (MAX_MOVE - 1)) + (distances >> MAX_MOVE_EXPONENT)
+    return count
