@@ -1,5 +1,5 @@
-"""What all tests share: hypothesis without a deadline (the first call of a kernel compiles it), one thread for each of
-several pytest-xdist workers, and expensive folders made once for all of them."""
+"""What all tests share: hypothesis without a deadline, for the first call of a kernel compiles it; one thread for
+each of several pytest-xdist workers; and expensive folders, made once for all of them."""
 
 import os
 import sys

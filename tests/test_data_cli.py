@@ -75,9 +75,7 @@ def test_the_summary_is_readable(corpus: Path, tmp_path: Path, capsys: pytest.Ca
     assert "checksums  all files match" in capsys.readouterr().out
 
 
-def test_empty_files_are_counted_and_named(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_empty_files_are_counted_and_named(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty.txt").write_text("\n")
     assert run("prepare", tmp_path / "empty.txt", corpus, tmp_path / "out", "--tokenizer", "bytes") == 0
     text = capsys.readouterr().out

@@ -121,7 +121,9 @@ def _own(out: Path) -> Iterator[None]:
     except BlockingIOError as error:
         raise DataError(f"{out}: another process is preparing this folder; wait for it or choose another") from error
     except OSError as error:
-        raise DataError(f"{out}: cannot be written ({error.strerror}); fix that and run the same command again") from error
+        raise DataError(
+            f"{out}: cannot be written ({error.strerror}); fix that and run the same command again"
+        ) from error
 
 
 def _is_complete(out: Path) -> bool:

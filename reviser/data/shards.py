@@ -171,7 +171,9 @@ class Shards:
         self.header = read_header(folder)
         self._counts = self.header.splits[split]
         if not self._counts.num_documents:
-            raise DataError(f"{self.folder}: no document in split {split}; prepare more text or choose another --holdout")
+            raise DataError(
+                f"{self.folder}: no document in split {split}; prepare more text or choose another --holdout"
+            )
         self.offsets: npt.NDArray[np.uint64] = self._load(f"{split}.offsets.npy")
         self.byte_counts: npt.NDArray[np.uint32] = self._load(f"{split}.bytes.npy")
         self._tokens = [self._map(shard) for shard in self._counts.shards]

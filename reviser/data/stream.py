@@ -143,7 +143,9 @@ def encode_in_order(
         while waiting:
             yield _next_result(waiting)
     except BrokenProcessPool as error:
-        raise DataError("a worker process died, perhaps for lack of memory; run it again with fewer --workers") from error
+        raise DataError(
+            "a worker process died, perhaps for lack of memory; run it again with fewer --workers"
+        ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
