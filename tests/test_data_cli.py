@@ -67,11 +67,21 @@ def test_the_summary_is_readable(corpus: Path, tmp_path: Path, capsys: pytest.Ca
     text, progress = capsys.readouterr()
     assert progress == ""
     assert "uint16 ids of 257 tokens" in text
-    assert "1 duplicates, 1 bad records" in text
-    assert f"{corpus}:62: not JSON" in text
+    assert "  dropped    duplicates: 1, bad records: 1\n             1 x not JSON\n" in text
+    assert "  read from  1 files, 0 of them empty, " in text
+    assert f"  first bad  {corpus}:62: not JSON\n" in text
     assert "took" in text
     assert run("info", tmp_path / "out", "--verify") == 0
-    assert "checksums  all files are as written" in capsys.readouterr().out
+    assert "checksums  all files match" in capsys.readouterr().out
+
+
+def test_empty_files_are_counted_and_named(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.txt").write_text("\n")
+    assert run("prepare", tmp_path / "empty.txt", corpus, tmp_path / "out", "--tokenizer", "bytes") == 0
+    text = capsys.readouterr().out
+    assert "bad records: 1\n" in text
+    assert "  read from  2 files, 1 of them empty, " in text
+    assert f"  first bad  {tmp_path}/empty.txt: empty file\n             {corpus}:62: not JSON\n" in text
 
 
 def test_a_damaged_folder_fails_the_check(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,13 +111,13 @@ def test_a_tokenizer_is_made_once(corpus: Path, tmp_path: Path, capsys: pytest.C
         run("tokenizer", corpus, "--size", 300, "--out", out)
     assert run("tokenizer", corpus, "--size", 9999, "--out", tmp_path / "b", "--limit-bytes", "0.2K") == 0
     text = capsys.readouterr().out
-    assert "(9,999 asked for: the text holds no more pairs)" in text
-    assert "learnt from 5 documents" in text
+    assert "(fewer than 9,999: the text has no more pairs to merge)" in text
+    assert "learned from 5 documents" in text
 
 
 def test_a_tokenizer_needs_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("")
-    with pytest.raises(DataError, match="no document to learn from; the files are empty"):
+    with pytest.raises(DataError, match=r"no document to learn from; .*a\.txt: empty file"):
         run("tokenizer", tmp_path / "a.txt", "--size", 300, "--out", tmp_path / "out")
     with pytest.raises(DataError, match="nowhere: no such file or folder"):
         run("tokenizer", tmp_path / "nowhere", "--size", 300, "--out", tmp_path / "out")
@@ -117,16 +127,16 @@ def test_a_tokenizer_needs_text(tmp_path: Path) -> None:
 def test_shares_and_sizes_are_read_as_written() -> None:
     assert [parse_share(text) for text in ("0.5%", "0.005", "0", "25%")] == [0.005, 0.005, 0.0, 0.25]
     assert [parse_bytes(text) for text in ("200M", "1.5g", "5000", "2k")] == [200_000_000, 1_500_000_000, 5000, 2000]
-    with pytest.raises(ConfigError, match=r"--holdout 'few' is no share; write it as 0\.5% or 0\.005"):
+    with pytest.raises(ConfigError, match=r"--holdout 'few' is not a share; write it as 0\.5% or 0\.005"):
         parse_share("few")
     for text in ("many", "", "inf", "nan"):
-        with pytest.raises(ConfigError, match=f"--limit-bytes '{text}' is no size; write it as 200M"):
+        with pytest.raises(ConfigError, match=f"--limit-bytes '{text}' is not a size; write it as 200M"):
             parse_bytes(text)
     with pytest.raises(ConfigError, match="--limit-bytes 0 leaves nothing to read"):
         parse_bytes("0")
 
 
-def test_ctrl_c_says_how_to_go_on(
+def test_ctrl_c_says_how_to_resume(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Interrupted:
@@ -137,7 +147,7 @@ def test_ctrl_c_says_how_to_go_on(
     with monkeypatch.context() as patch:
         patch.setattr(reviser.cli.progress_bar, "_Lines", lambda title: Interrupted())
         assert run(*words) == 130
-    assert capsys.readouterr() == ("", "stopped; run the same command again to go on\n")
+    assert capsys.readouterr() == ("", "stopped; run the same command again to resume\n")
     assert run(*words) == 0
 
 
@@ -187,5 +197,5 @@ def test_every_help_has_two_examples_that_parse(name: str) -> None:
 def test_errors_reach_the_main_program_as_one_line(tmp_path: Path) -> None:
     with pytest.raises(ReviserError, match="no tokenizer 'gpt9'"):
         run("prepare", tmp_path / "a.txt", tmp_path / "out", "--tokenizer", "gpt9")
-    with pytest.raises(ReviserError, match=r"no data folder, for it holds no data\.json"):
+    with pytest.raises(ReviserError, match=r"not a data folder: it has no data\.json"):
         run("info", tmp_path)

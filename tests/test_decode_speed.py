@@ -13,7 +13,7 @@ TINY = ["--recipe", "debug", "--vocabulary", "300", "--set", "model.context=200"
 
 
 def test_it_times_the_engine_and_the_bare_step_with_every_kind_of_step(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "decode", *TINY, "--batch", "1,3", "--no-transformers", "--json"]) == 0
+    assert main(["bench", "decode", *TINY, "--batch", "1,3", "--no-transformers", "--new", "8", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["kind"] == "decode"
     kinds = ["torch", "numba float32", "numba int8"]
@@ -24,7 +24,7 @@ def test_it_times_the_engine_and_the_bare_step_with_every_kind_of_step(capsys: p
 
 def test_it_times_transformers_where_it_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("transformers")
-    assert main(["bench", "decode", *TINY]) == 0
+    assert main(["bench", "decode", *TINY, "--new", "8"]) == 0
     assert "ours_over_transformers" in capsys.readouterr().out
 
 

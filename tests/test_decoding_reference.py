@@ -21,7 +21,7 @@ from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft
 from reviser.tokenizer import load
-from reviser.training.samples import write_samples
+from reviser.training.reviser_family import write_samples
 
 ALPHABET = Alphabet(num_text=20, pad=19)
 TINY = ModelConfig(num_text=20, pad=19, num_layers=2, width=16, num_heads=2, ff_width=32, context=40, max_length=32)

@@ -64,7 +64,7 @@ samplings = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     st.sampled_from(KINDS),
     st.sampled_from([frozenset(OPERATORS), KERNEL_OPERATORS, INSERT_MOVE]),

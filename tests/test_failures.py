@@ -68,7 +68,7 @@ def test_a_run_folder_is_never_overwritten(
         (["--resume", "nowhere"], "nowhere is no run folder: it holds no config.json"),
         (
             ["small", "--data", "nowhere"],
-            "nowhere: no data folder, for it holds no data.json; make one with: reviser data prepare",
+            "nowhere: not a data folder: it has no data.json; make one with: reviser data prepare",
         ),
     ],
 )

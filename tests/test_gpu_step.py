@@ -20,6 +20,8 @@ pytest.importorskip("triton", reason="Triton comes with the `kernels` extra and 
 from reviser.decoding.gpu.step import GpuStep
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+NUM_STEPS, NUM_READINGS = (8, 3) if torch.cuda.is_available() else (3, 1)
+"""The interpreter takes seconds for every step."""
 SMALL = replace(TINY, num_layers=2, num_heads=2)
 AUTHOR: dict[str, Any] = {"norm": "layer", "qk_norm": False, "activation": "gelu"}
 MODELS = {
@@ -35,7 +37,7 @@ MODELS = {
 @pytest.mark.parametrize("config", MODELS.values(), ids=list(MODELS))
 def test_fused_steps_are_the_models_steps_for_ragged_rows(config: ModelConfig, few_rows: int) -> None:
     model = random_model(config).to(DEVICE)
-    actions, canvas = random_input(config, 3, 14)
+    actions, canvas = random_input(config, 3, 6 + NUM_STEPS)
     actions, canvas = actions.to(DEVICE), take(canvas, slice(None))
     assert canvas.windows is not None
     canvas = replace(canvas, windows=canvas.windows.to(DEVICE))
@@ -46,7 +48,7 @@ def test_fused_steps_are_the_models_steps_for_ragged_rows(config: ModelConfig, f
     for cache in caches:
         model.step(actions[:, :6], shown, cache, torch.tensor([6, 2, 4], device=DEVICE))
     torch.manual_seed(1)
-    for t in range(6, 14):
+    for t in range(6, 6 + NUM_STEPS):
         counts = torch.randint(0, 2, (3,), device=DEVICE)
         one = replace(canvas, windows=canvas.windows[:, t : t + 1])
         wanted = model.step(actions[:, t : t + 1], one, caches[0], counts)
@@ -67,7 +69,7 @@ def test_fused_reading_of_seeds_is_the_models(config: ModelConfig) -> None:
         draft_inputs([Draft.continuation([n + 1], rules) for n in range(3)], config, DEVICE),
     )
     # Again and again, with other seeds between, until a GPU reads them as a graph.
-    for _ in range(3):
+    for _ in range(NUM_READINGS):
         fused.read(others, rows, cache)
         got = fused.read(inputs, rows, cache)
     for n, count in enumerate(inputs.counts.tolist()):

@@ -6,15 +6,20 @@ import importlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "reviser"
-FLOW = ("errors", "files", "plugins", "actions", "config", "canvas", "tokenizer", "orders", "data", "model",
-        "decoding", "training", "diffusion", "reports", "evaluation", "paper", "viewer", "cli")  # fmt: skip
-TORCHLESS = ("errors", "files", "plugins", "config", "actions", "canvas", "tokenizer", "orders", "data", "reports")
+FLOW = ("errors", "files", "packages", "plugins", "actions", "config", "canvas", "tokenizer", "orders", "data",
+        "model", "decoding", "training", "diffusion", "bench", "reports", "evaluation", "paper", "viewer",
+        "cli")  # fmt: skip
+TORCHLESS = ("errors", "files", "packages", "plugins", "config", "actions", "canvas", "tokenizer", "orders", "data",
+             "reports")  # fmt: skip
+VERSIONS = {"board.py", "sampling.py", "step.py"}
+"""Names that decoding/, decoding/cpu and decoding/gpu share, for they are versions of one thing."""
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 EXAMPLES = [path for path in SOURCES if re.search(r">>> (?!.*\+SKIP)", path.read_text("utf8"))]
 
@@ -43,8 +48,64 @@ def test_imports_go_leftwards_along_the_flow(path):
             assert FLOW.index(name.split(".")[1]) <= FLOW.index(room), f"{path.name} imports {name}"
 
 
-def test_no_room_is_missing_from_the_flow():
-    assert {room_of(path) for path in SOURCES} - {"__init__", "__main__"} <= set(FLOW)
+def test_the_flow_is_all_rooms_and_no_others():
+    assert {room_of(path) for path in SOURCES} - {"__init__", "__main__"} == set(FLOW)
+
+
+def module_of(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def find_circle(imports):
+    """Modules that import each other in a circle when they are loaded, or none."""
+    done, way = set(), []
+
+    def visit(name):
+        if name in way:
+            return way[way.index(name) :]
+        if name in done:
+            return []
+        way.append(name)
+        circle = next(filter(None, map(visit, imports.get(name, ()))), [])
+        way.pop()
+        done.add(name)
+        return circle
+
+    return next(filter(None, map(visit, imports)), [])
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    names = {module_of(path) for path in SOURCES}
+
+    def targets(path):
+        for name in imports_of(path, top_level_only=True):
+            target = name if name in names else name.rpartition(".")[0]
+            # A package's own __init__ is already being loaded when one of its modules is.
+            if target in names and not module_of(path).startswith(f"{target}."):
+                yield target
+
+    imports = {module_of(path): sorted(set(targets(path))) for path in SOURCES}
+    assert sum(map(len, imports.values())) > len(SOURCES)
+    assert find_circle(imports) == []
+    assert find_circle({"a": ["b"], "b": ["c", "d"], "c": [], "d": ["b"]}) == ["b", "d"]
+
+
+def test_folders_hold_few_enough_files_to_look_through():
+    counts = Counter(str(path.parent.relative_to(ROOT)) for path in SOURCES)
+    assert {folder: count for folder, count in counts.items() if count > 15} == {}
+
+
+def test_no_file_and_no_class_has_the_name_of_another():
+    files = Counter(path.name for path in SOURCES)
+    assert {name for name, count in files.items() if count > 1} <= {"__init__.py"} | VERSIONS
+    assert {path.parent.relative_to(PACKAGE).parts[0] for path in SOURCES if path.name in VERSIONS} == {"decoding"}
+    classes = Counter(
+        node.name
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text("utf8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in classes.items() if count > 1} == set()
 
 
 @pytest.mark.parametrize("room", TORCHLESS)
@@ -62,8 +123,7 @@ def test_trajectories_load_without_torch():
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_the_examples_in_docstrings_hold(path):
-    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    result = doctest.testmod(importlib.import_module(name))
+    result = doctest.testmod(importlib.import_module(module_of(path)))
     assert result.attempted > 0
     assert result.failed == 0
 
@@ -97,9 +157,10 @@ def test_the_command_reference_is_up_to_date():
 def test_every_command_in_readme_and_docs_exists():
     from reviser.cli import build_parser
 
+    top = build_parser()
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         for line in re.findall(r"^\s*(?:\$ )?reviser ([a-z]+(?: [a-z-]+)?)", path.read_text("utf8"), re.M):
-            parser = build_parser()
+            parser = top
             for word in line.split():
                 choices = [a.choices for a in parser._actions if isinstance(getattr(a, "choices", None), dict)]
                 if not choices:

@@ -129,6 +129,17 @@ def test_text_keeps_its_line_ends_and_loses_its_byte_order_mark(tmp_path: Path) 
     assert texts_of(path) == []
 
 
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_file_without_documents_is_counted_once_and_named(tmp_path: Path, name: str) -> None:
+    complaints = Complaints()
+    WRITERS[name](tmp_path / name, [])
+    (source,) = find_sources([tmp_path / name])
+    assert list(read_documents([tmp_path / name], complaints=complaints)) == []
+    assert complaints.counts == {"empty file": 1}
+    assert complaints.first == [f"{tmp_path / name}: empty file"]
+    assert list(read_records(source, "text"))[-1].num_read == source.num_bytes
+
+
 def test_a_folder_is_read_recursively_in_order_without_what_is_hidden(tmp_path: Path) -> None:
     names = ["b/2.txt", "a/1.jsonl", "c.txt", ".git/x.txt", "a/.hidden.txt", "a/notes.csv", "a/state.json"]
     for name in [*names, "a/dataset_info.json", "dataset_dict.json"]:
@@ -192,9 +203,9 @@ def test_paths_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nowhere: no such file or folder"):
         find_sources([tmp_path / "nowhere"])
     for name in ("a.csv", "b.parquet.gz"):
-        with pytest.raises(DataError, match=rf"{name}: not a kind of file that can be read; kinds are \.txt"):
+        with pytest.raises(DataError, match=rf"{name}: cannot read this kind of file; kinds are \.txt"):
             find_sources([tmp_path / name])
-    with pytest.raises(DataError, match="the folder holds no file of text; kinds are"):
+    with pytest.raises(DataError, match="this folder holds no text file; kinds are"):
         find_sources([tmp_path])
     with pytest.raises(DataError, match="no files to read; name files or folders"):
         find_sources([])

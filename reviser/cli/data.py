@@ -1,4 +1,4 @@
-"""`reviser data`: text files to token shards, a tokenizer from text, and what a data folder holds."""
+"""`reviser data`: turn text files into token shards, learn a tokenizer, show what a data folder holds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = commands.add_parser("data", help="make token shards and tokenizers from text, look at shards")
+    parser = commands.add_parser("data", help="prepare token shards, learn a tokenizer, inspect shards")
     kinds = parser.add_subparsers(title="subcommands", required=True, metavar="WHAT")
     for adder in (_add_prepare, _add_tokenizer, _add_info):
         adder(kinds)
@@ -42,15 +42,15 @@ def _add_prepare(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
         "  reviser data prepare part-*.jsonl.xz notes.txt data/mine --tokenizer tokenizers/8k --holdout 1%",
         description="Turn text files into a data folder of token ids, split into train and heldout.\n"
         "Reads .txt .md .jsonl .json (also .gz .xz .zst), .parquet and .arrow, and folders of them.\n"
-        "Drops exact duplicates. Stopped at any point, the same command goes on where it was.",
+        "Drops exact duplicates. If it is interrupted, the same command resumes where it stopped.",
     )
-    parser.add_argument("paths", nargs="+", metavar="FILE|FOLDER", help="what to read, in this order")
-    parser.add_argument("out", metavar="OUT", help="the data folder to make or go on with")
+    parser.add_argument("paths", nargs="+", metavar="FILE|FOLDER", help="files and folders to read, in this order")
+    parser.add_argument("out", metavar="OUT", help="the data folder to make or resume")
     parser.add_argument(
         "--tokenizer", default="default", help="name, tokenizer.json or folder (default: the shipped)"
     )
-    parser.add_argument("--holdout", default="0.5%", help="share of documents held out (default 0.5%%)")
-    parser.add_argument("--workers", type=int, help="processes that tokenise (default: one per core)")
+    parser.add_argument("--holdout", default="0.5%", help="share of documents to hold out (default 0.5%%)")
+    parser.add_argument("--workers", type=int, help="tokenizing processes (default: one per core)")
     parser.add_argument("--field", default="text", help="JSON field or column with the text (default text)")
     parser.set_defaults(run=run_prepare)
 
@@ -59,16 +59,16 @@ def _add_tokenizer(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser = add_command(
         kinds,
         "tokenizer",
-        "make a byte-level BPE tokenizer from text files",
+        "learn a byte-level BPE tokenizer from text files",
         "  reviser data tokenizer corpus/ --size 8192 --out tokenizers/8k --limit-bytes 200M\n"
         "  reviser data tokenizer notes.txt --size 512 --out tokenizers/tiny --json",
-        description="Make a byte-level BPE tokenizer from text files, read as `reviser data prepare` reads them.\n"
+        description="Learn a byte-level BPE tokenizer from the kinds of files that `reviser data prepare` reads.\n"
         "The same text gives the same tokenizer.",
     )
-    parser.add_argument("paths", nargs="+", metavar="FILE|FOLDER", help="text to learn from")
-    parser.add_argument("--size", type=int, required=True, help="tokens in the vocabulary, at least 257")
-    parser.add_argument("--out", required=True, metavar="FOLDER", help="where tokenizer.json goes")
-    parser.add_argument("--limit-bytes", metavar="N", help="stop reading after so much text, e.g. 200M")
+    parser.add_argument("paths", nargs="+", metavar="FILE|FOLDER", help="files and folders to learn from")
+    parser.add_argument("--size", type=int, required=True, help="size of the vocabulary, at least 257")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="where to write tokenizer.json")
+    parser.add_argument("--limit-bytes", metavar="N", help="stop after reading this much text, e.g. 200M")
     parser.add_argument("--field", default="text", help="JSON field or column with the text (default text)")
     parser.set_defaults(run=run_tokenizer)
 
@@ -77,10 +77,10 @@ def _add_info(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser = add_command(
         kinds,
         "info",
-        "show what a data folder holds, and check it",
+        "show what a data folder holds and verify it",
         "  reviser data info data/web\n  reviser data info data/web --verify --json",
         description="Show what a data folder holds: documents, tokens, bytes, settings, what was dropped.\n"
-        "With --verify every file is read and compared with its checksum; exit code 1 where one is damaged.",
+        "With --verify, read every file and compare its checksum; the exit code is 1 if one is damaged.",
     )
     parser.add_argument("folder", metavar="FOLDER", help="a data folder")
     parser.add_argument("--verify", action="store_true", help="read every file and compare checksums")
@@ -106,7 +106,7 @@ def run_prepare(args: argparse.Namespace) -> int:
                 report=lambda progress: bar.show(progress.num_read, progress.num_to_read, _describe(progress)),
             )
     except KeyboardInterrupt:
-        print("stopped; run the same command again to go on", file=sys.stderr)
+        print("stopped; run the same command again to resume", file=sys.stderr)
         return 130
     seconds = time.monotonic() - start
     if args.json:
@@ -126,7 +126,7 @@ def run_tokenizer(args: argparse.Namespace) -> int:
     with show_progress("tokenizer") as bar:
         tokenizer = train(reading.texts(bar), args.size)
     if not reading.num_documents:
-        raise DataError(f"no document to learn from; {(*reading.complaints.first, 'the files are empty')[0]}")
+        raise DataError(f"no document to learn from; {reading.complaints.first[0]}")
     tokenizer.save(args.out)
     num_tokens = sum(map(len, tokenizer.encode_many(reading.sample)))
     num_bytes = sum(len(text.encode()) for text in reading.sample)
@@ -144,16 +144,16 @@ def run_tokenizer(args: argparse.Namespace) -> int:
 
 
 def _describe_tokenizer(result: dict[str, Any], size: int) -> str:
-    few = "" if result["num_text"] == size else f" ({size:,} asked for: the text holds no more pairs)"
+    few = "" if result["num_text"] == size else f" (fewer than {size:,}: the text has no more pairs to merge)"
     return (
         f"{result['tokenizer']}: {result['num_text']:,} tokens{few}, {result['bytes_per_token']} bytes per token\n"
-        f"  learnt from {result['num_documents']:,} documents, {result['num_bytes'] / 1e6:,.1f} MB\n"
+        f"  learned from {result['num_documents']:,} documents, {result['num_bytes'] / 1e6:,.1f} MB\n"
         f"  sha256 {result['sha256']}"
     )
 
 
 class _Reading:
-    """The texts of some files up to a limit, counted as they pass, with the first megabyte kept."""
+    """The texts of some files up to a limit, counted as they pass; the first megabyte is kept as a sample."""
 
     def __init__(self, paths: list[str], field: str, limit: int | None) -> None:
         from reviser.data.sources import Complaints, read_documents
@@ -187,7 +187,7 @@ def run_info(args: argparse.Namespace) -> int:
     else:
         print(_summarise(args.folder, header))
         if args.verify:
-            print(f"  checksums  {problem or 'all files are as written'}")
+            print(f"  checksums  {problem or 'all files match'}")
     return 0 if problem is None else 1
 
 
@@ -208,7 +208,7 @@ def parse_share(text: str) -> float:
     try:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError as error:
-        raise ConfigError(f"--holdout {text!r} is no share; write it as 0.5% or 0.005") from error
+        raise ConfigError(f"--holdout {text!r} is not a share; write it as 0.5% or 0.005") from error
 
 
 def parse_bytes(text: str) -> int:
@@ -217,9 +217,9 @@ def parse_bytes(text: str) -> int:
     try:
         count = int(float(text[:-1] if unit else text) * (unit or 1))
     except (ValueError, OverflowError) as error:
-        raise ConfigError(f"--limit-bytes {text!r} is no size; write it as 200M, 1.5G or 5000") from error
+        raise ConfigError(f"--limit-bytes {text!r} is not a size; write it as 200M, 1.5G or 5000") from error
     if count < 1:
-        raise ConfigError(f"--limit-bytes {text} leaves nothing to read; it is at least 1")
+        raise ConfigError(f"--limit-bytes {text} leaves nothing to read; it must be at least 1")
     return count
 
 
@@ -239,6 +239,8 @@ def _describe(progress: PrepareProgress) -> str:
 
 
 def _summarise(folder: str, header: Header) -> str:
+    from reviser.data.sources import EMPTY
+
     lines = [f"{folder}: {header.settings.dtype} ids of {header.settings.num_text:,} tokens"]
     for name, split in header.splits.items():
         lines.append(
@@ -246,9 +248,14 @@ def _summarise(folder: str, header: Header) -> str:
             f"{split.num_bytes:,} bytes in {len(split.shards)} shards"
         )
     lines.append(f"  held out   {header.settings.holdout:.4g} of all documents, by a hash of their text")
-    lines.append(f"  dropped    {header.num_duplicates:,} duplicates, {sum(header.num_bad.values()):,} bad records")
-    lines += [f"             {count:,} x {problem}" for problem, count in header.num_bad.items()]
-    lines += [f"             {first}" for first in header.first_bad]
-    lines.append(f"  read from  {len(header.inputs)} files, {sum(each.num_bytes for each in header.inputs):,} bytes")
+    num_empty = header.num_bad.get(EMPTY, 0)
+    num_bad = sum(header.num_bad.values()) - num_empty
+    lines.append(f"  dropped    duplicates: {header.num_duplicates:,}, bad records: {num_bad:,}")
+    lines += [f"             {count:,} x {problem}" for problem, count in header.num_bad.items() if problem != EMPTY]
+    lines.append(
+        f"  read from  {len(header.inputs):,} files, {num_empty:,} of them empty, "
+        f"{sum(each.num_bytes for each in header.inputs):,} bytes"
+    )
+    lines += [f"  {'first bad' if number == 0 else '':<10} {each}" for number, each in enumerate(header.first_bad)]
     lines.append(f"  tokenizer  sha256 {header.settings.tokenizer_sha256}")
     return "\n".join(lines)

@@ -4,8 +4,8 @@
                drop duplicates, hold out      in order
 
 A document is dropped when its text was seen before, and held out when a hash of its text falls below the
-held-out share: neither depends on order or on the number of workers. The folder can be killed at any moment
-and continued by the same call; every byte of it is the same either way.
+held-out share: neither depends on order or on the number of workers. The process can be killed at any moment;
+the same call resumes the folder, and every byte of it is the same either way.
 
     header = prepare(["corpus/"], "data/web", load("gpt2"), holdout=0.005, workers=8)
     header.splits["train"].num_tokens
@@ -47,7 +47,7 @@ CHECKPOINT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class PrepareProgress:
-    """What a report callback is told after each batch."""
+    """What a report callback gets after each batch."""
 
     num_read: int
     num_to_read: int
@@ -72,18 +72,18 @@ def prepare(
     batch_characters: int = BATCH_CHARACTERS,
     report: Report | None = None,
 ) -> Header:
-    """Make, or go on making, the data folder `out`.
+    """Make or resume the data folder `out`.
 
-    `workers` and the last three arguments change nothing in it.
+    `workers` and the last three arguments do not change what it holds.
     """
     if not 0 <= holdout < 1:
-        raise ConfigError(f"holdout is {holdout}; it is a share from 0 to below 1, such as 0.005 or 0.5%")
+        raise ConfigError(f"holdout is {holdout}; it must be a share from 0 to below 1, such as 0.005 or 0.5%")
     if workers < 1:
-        raise ConfigError(f"workers is {workers}; at least one is needed")
+        raise ConfigError(f"workers is {workers}; it must be at least 1")
     folders, out = [Path(path) for path in paths], Path(out)
     for path in folders:
         if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
-            raise DataError(f"{out}: lies inside {path}, which is read; choose a folder outside it")
+            raise DataError(f"{out}: lies inside {path}, one of the inputs; choose a folder outside it")
     sources = find_sources(folders)
     inputs = tuple(map(_describe_input, sources))
     settings = Settings(tokenizer.sha256, tokenizer.num_text, holdout, field, shard_tokens)
@@ -106,14 +106,14 @@ def _describe_input(source: Source) -> Input:
     try:
         return Input(str(source.path), source.num_bytes, hash_file(source.path))
     except OSError as error:
-        raise DataError(f"{source.path}: cannot be read ({error.strerror})") from error
+        raise DataError(f"{source.path}: cannot be read ({error.strerror}); check the file") from error
 
 
 @contextmanager
 def _own(out: Path) -> Iterator[None]:
     """Make the folder and keep a second process off it; the lock ends with the process."""
     if out.exists() and not out.is_dir():
-        raise DataError(f"{out}: a file, but the data goes into a folder; choose another name")
+        raise DataError(f"{out}: is a file, but the output is a folder; choose another name")
     try:
         out.mkdir(parents=True, exist_ok=True)
         with locked(out):
@@ -121,18 +121,20 @@ def _own(out: Path) -> Iterator[None]:
     except BlockingIOError as error:
         raise DataError(f"{out}: another process is preparing this folder; wait for it or choose another") from error
     except OSError as error:
-        raise DataError(f"{out}: cannot be written ({error.strerror}); mend that and run it again") from error
+        raise DataError(
+            f"{out}: cannot be written ({error.strerror}); fix that and run the same command again"
+        ) from error
 
 
 def _is_complete(out: Path) -> bool:
     return (out / HEADER).exists() and bool(read_json(out).get("complete"))
 
 
-_REMEDY = "repeat the first call, choose another folder, or delete this one"
+_REMEDY = "repeat the first command exactly, choose another folder, or delete this one"
 
 
 def _check_begun(out: Path, settings: Settings, inputs: tuple[Input, ...]) -> None:
-    """Refuse a folder that was begun with other settings or inputs, or is no data folder."""
+    """Refuse a folder that was started with other settings or inputs, or is no data folder."""
     if not (out / HEADER).exists():
         if any(path.name != LOCK for path in out.iterdir()):
             raise DataError(f"{out}: not empty and not a data folder; choose another folder")
@@ -141,17 +143,17 @@ def _check_begun(out: Path, settings: Settings, inputs: tuple[Input, ...]) -> No
     for name, now in dataclasses.asdict(settings).items():
         before = begun.get("settings", {}).get(name)
         if before != now:
-            raise DataError(f"{out}: begun with {name} {before}, now {now}; {_REMEDY}")
+            raise DataError(f"{out}: started with {name} {before}, now {now}; {_REMEDY}")
     before_all = [each["sha256"] for each in begun.get("inputs", [])]
     if len(inputs) != len(before_all):
-        raise DataError(f"{out}: begun with {len(before_all)} files, now {len(inputs)}; {_REMEDY}")
+        raise DataError(f"{out}: started with {len(before_all)} files, now {len(inputs)}; {_REMEDY}")
     for now_input, sha256 in zip(inputs, before_all, strict=True):
         if now_input.sha256 != sha256:
-            raise DataError(f"{out}: {now_input.path} has changed since this folder was begun; {_REMEDY}")
+            raise DataError(f"{out}: {now_input.path} has changed since this folder was started; {_REMEDY}")
 
 
 class _Job:
-    """One folder in the making, from its last checkpoint on."""
+    """One unfinished folder, from its last checkpoint on."""
 
     def __init__(self, out: Path, sources: list[Source], settings: Settings, inputs: tuple[Input, ...]) -> None:
         self._out, self._sources, self._settings, self._inputs = out, sources, settings, inputs
@@ -220,13 +222,13 @@ class _Job:
         )
 
     def finish(self) -> Header:
-        """Write what the finished folder has on top; doing it twice gives the same."""
+        """Write what only a finished folder has; doing it twice gives the same."""
         complaints = self._cursor.complaints
         tokenless = {"no tokens": self._num_tokenless} if self._num_tokenless else {}
         if not any(each.num_documents for each in self._lengths.values()):
             self._remove()
-            first = complaints.first[0] if complaints.first else "they are empty"
-            raise DataError(f"no document in {len(self._inputs)} files; {first}")
+            first = complaints.first[0] if complaints.first else "the tokenizer gives no token for any of them"
+            raise DataError(f"no document in the input ({len(self._inputs)} files); {first}")
         header = Header(
             settings=self._settings,
             inputs=self._inputs,

@@ -1,7 +1,7 @@
 """The files of a data folder while it is being made: append, checkpoint, cut back to a checkpoint, finish.
 
-In go batches of token ids; out come the files that `shards` reads. Everything is only ever appended, so the
-lengths in a checkpoint say all: what a killed process wrote behind it is cut off, and the same bytes follow.
+Batches of token ids go in; the files that `shards` reads come out. Files are only ever appended to, so a checkpoint
+is a list of lengths: what a killed process wrote beyond them is cut off, and the same bytes follow.
 
     train-00000.bin          tokens; the next shard begins once this one holds `shard_tokens`
     train.documents.part     uint32 pairs, tokens and text bytes of each document, until `finish`
@@ -119,7 +119,7 @@ class SplitWriter:
         self._documents.close()
 
     def finish(self) -> Split:
-        """Write the index and sum up; doing it twice gives the same."""
+        """Write the index and the totals; doing it twice gives the same."""
         self.sync()
         numbers = range(len(self.lengths.shards) if self.lengths.num_documents else 0)
         if not numbers:

@@ -109,13 +109,13 @@ def read_json(folder: Path) -> dict[str, Any]:
     """data.json as it stands, complete or not, of this format and version."""
     path = folder / HEADER
     if not path.is_file():
-        raise DataError(f"{folder}: no data folder, for it holds no {HEADER}; make one with: reviser data prepare")
+        raise DataError(f"{folder}: not a data folder: it has no {HEADER}; make one with: reviser data prepare")
     try:
         parts = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: damaged ({error}); prepare the folder again") from error
     if not isinstance(parts, dict) or parts.get("format") != FORMAT:
-        raise DataError(f"{path}: not the header of a data folder; prepare one with: reviser data prepare")
+        raise DataError(f"{path}: not the header of a data folder; make one with: reviser data prepare")
     if parts.get("version") != VERSION:
         found = parts.get("version")
         raise DataError(f"{path}: version {found}, but this program reads version {VERSION}; prepare it again")
@@ -127,7 +127,7 @@ def read_header(folder: str | Path) -> Header:
     folder = Path(folder)
     parts = read_json(folder)
     if not parts.get("complete"):
-        raise DataError(f"{folder}: preparation has not finished; run the same reviser data prepare again")
+        raise DataError(f"{folder}: preparation has not finished; run the same reviser data prepare command again")
     try:
         return Header(
             settings=Settings(**parts["settings"]),
@@ -171,7 +171,9 @@ class Shards:
         self.header = read_header(folder)
         self._counts = self.header.splits[split]
         if not self._counts.num_documents:
-            raise DataError(f"{self.folder}: no document in split {split}; prepare more text or another --holdout")
+            raise DataError(
+                f"{self.folder}: no document in split {split}; prepare more text or choose another --holdout"
+            )
         self.offsets: npt.NDArray[np.uint64] = self._load(f"{split}.offsets.npy")
         self.byte_counts: npt.NDArray[np.uint32] = self._load(f"{split}.bytes.npy")
         self._tokens = [self._map(shard) for shard in self._counts.shards]

@@ -1,10 +1,11 @@
 """Files and folders of text to a stream of documents, with what is wrong in them counted and named.
 
-    .txt .md          one document, or several parted by lines that say <|endoftext|>
+    .txt .md          one document, or several separated by lines that say <|endoftext|>
     .jsonl .json      one JSON object per line, its text in one field
     .parquet .arrow   one document per row; also the files of a dataset folder saved to disk
 
-All but the last row may be packed as .gz, .xz or .zst. A folder is read recursively, in sorted order.
+All but the last row may be compressed as .gz, .xz or .zst. A folder is read recursively, in sorted order. A file that
+holds nothing at all is counted like a bad record.
 
 >>> from pathlib import Path; from tempfile import TemporaryDirectory
 >>> with TemporaryDirectory() as folder:
@@ -38,6 +39,7 @@ KIND_OF_SUFFIX = {
 }
 SEPARATOR = b"<|endoftext|>"
 NAMED_COMPLAINTS = 5
+EMPTY = "empty file"
 
 # A dataset folder saved to disk describes itself in these, beside its .arrow files.
 NOT_DOCUMENTS = frozenset({"dataset_info.json", "dataset_dict.json", "state.json"})
@@ -54,10 +56,11 @@ class Record(NamedTuple):
     """One line, row or text of a source: a document's text, or what is wrong with it, or neither (blank)."""
 
     line: int
+    """From 1; 0 where the file as a whole is meant."""
     text: str | None
     problem: str | None
     num_read: int
-    """How many bytes of the file, packed as it is, have been read."""
+    """How many bytes of the file, compressed as it is, have been read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class Complaints:
     def add(self, path: Path, line: int, problem: str) -> None:
         self.counts[problem] = self.counts.get(problem, 0) + 1
         if len(self.first) < NAMED_COMPLAINTS:
-            self.first.append(f"{path}:{line}: {problem}")
+            self.first.append(f"{path}:{line}: {problem}" if line else f"{path}: {problem}")
 
 
 def find_sources(paths: Iterable[str | Path]) -> list[Source]:
@@ -97,14 +100,14 @@ def _find(path: Path) -> list[Source]:
         inside = sorted(file for file in path.rglob("*") if file.is_file() and not _is_hidden(file, path))
         sources = [source for source in map(_source, inside) if source and source.path.name not in NOT_DOCUMENTS]
         if not sources:
-            raise DataError(f"{path}: the folder holds no file of text; kinds are {' '.join(KIND_OF_SUFFIX)}")
+            raise DataError(f"{path}: this folder holds no text file; kinds are {' '.join(KIND_OF_SUFFIX)}")
         return sources
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
     source = _source(path)
     if source is None:
         kinds = f"{' '.join(KIND_OF_SUFFIX)}, the first four also with {' '.join(PACKINGS)}"
-        raise DataError(f"{path}: not a kind of file that can be read; kinds are {kinds}")
+        raise DataError(f"{path}: cannot read this kind of file; kinds are {kinds}")
     return [source]
 
 
@@ -134,13 +137,22 @@ def read_documents(
 
 
 def read_records(source: Source, field: str, skip: int = 0) -> Iterator[Record]:
-    """The records of one file, without the first `skip`, which are read over."""
-    read = {"text": _read_text, "lines": _read_lines, "column": _read_values}[source.kind]
+    """The records of one file behind the first `skip`."""
     try:
-        yield from itertools.islice(read(source, field), skip, None)
+        yield from itertools.islice(_read_all(source, field), skip, None)
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         reason = str(error).split("\n")[0].rstrip(".")
         raise DataError(f"{source.path}: cannot be read to its end ({reason}); get the file again") from error
+
+
+def _read_all(source: Source, field: str) -> Iterator[Record]:
+    read = {"text": _read_text, "lines": _read_lines, "column": _read_values}[source.kind]
+    is_empty = True
+    for record in read(source, field):
+        is_empty = is_empty and record.text is None and record.problem is None
+        yield record
+    if is_empty:
+        yield Record(0, None, EMPTY, source.num_bytes)
 
 
 def _read_text(source: Source, field: str) -> Iterator[Record]:

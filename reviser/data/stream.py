@@ -143,7 +143,9 @@ def encode_in_order(
         while waiting:
             yield _next_result(waiting)
     except BrokenProcessPool as error:
-        raise DataError("a worker process died, perhaps for memory; run it again with fewer --workers") from error
+        raise DataError(
+            "a worker process died, perhaps for lack of memory; run it again with fewer --workers"
+        ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -165,7 +167,7 @@ def _start_worker(tokenizer: Tokenizer) -> None:
 
 
 def _end_with_parent() -> None:
-    # A killed parent tells its workers nothing; they would wait for work for ever.
+    # A killed parent cannot stop its workers, which would wait for work forever.
     parent = parent_process()
     if parent is not None:
         parent.join()

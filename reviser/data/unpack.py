@@ -1,6 +1,6 @@
-"""Packed and columnar files to plain streams: .gz, .xz and .zst to bytes, .parquet and .arrow to values.
+"""Compressed and columnar files to plain streams: .gz, .xz and .zst to bytes, .parquet and .arrow to values.
 
-A file that is damaged or cut short raises EOFError, OSError or the packing's own error, never ends early.
+A file that is damaged or cut short raises EOFError, OSError or the format's own error; it never just ends early.
 
 >>> import gzip, io
 >>> unpack(io.BytesIO(gzip.compress(b"text")), ".gz").read()
@@ -25,7 +25,7 @@ ROWS_AT_ONCE = 1000
 
 
 def unpack(packed: IO[bytes], packing: str) -> IO[bytes]:
-    """What a packed file holds; the file itself where `packing` is empty."""
+    """What a compressed file holds; the file itself where `packing` is empty."""
     if packing == ".gz":
         return cast(IO[bytes], gzip.open(packed))
     if packing == ".xz":

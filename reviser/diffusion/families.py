@@ -19,7 +19,7 @@ from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
 from reviser.training.distributed import Team
 from reviser.training.families import Family
-from reviser.training.samples import PROMPTS
+from reviser.training.reviser_family import PROMPTS
 from reviser.training.settings import RunConfig
 
 SAMPLE_ROOM, SAMPLE_STEPS = 48, 32

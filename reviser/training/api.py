@@ -23,6 +23,7 @@ import torch.distributed as dist
 from reviser.actions import Alphabet
 from reviser.config import override
 from reviser.data.examples import Slots
+from reviser.data.own_source import TOKENIZER, prepare_own_source
 from reviser.data.shards import Shards, read_header
 from reviser.errors import ConfigError
 from reviser.model.checkpoint import check_tokenizer
@@ -30,7 +31,6 @@ from reviser.tokenizer import load
 from reviser.training.distributed import Team, join_team, leave_team
 from reviser.training.families import find_family
 from reviser.training.loop import Trainer
-from reviser.training.own_source import TOKENIZER, prepare_own_source
 from reviser.training.progress import Display, ProgressKind, make_display
 from reviser.training.recipes import Recipe, debug, find_recipe
 from reviser.training.runs import Run

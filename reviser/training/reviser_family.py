@@ -8,18 +8,23 @@ from pathlib import Path
 from reviser.data.batches import Batch
 from reviser.data.packing import Packer
 from reviser.data.shards import Shards
+from reviser.decoding.engine import PAPER, Engine, Request
 from reviser.model.checkpoint import from_pretrained, save_pretrained
 from reviser.model.folder import Trained
 from reviser.model.size import num_parameters
 from reviser.model.transformer import Transformer
+from reviser.orders.record import Draft
 from reviser.orders.registry import parse_order
 from reviser.tokenizer import Tokenizer
 from reviser.training.distributed import Team
 from reviser.training.families import Family
 from reviser.training.heldout import Heldout
 from reviser.training.objective import Inputs, Objective, host_inputs
-from reviser.training.samples import write_samples
 from reviser.training.settings import RunConfig
+
+PROMPTS = ("", "The old lighthouse", "In the spring of that year,")
+"""What a model writes into while it is trained, so that a person can read along."""
+MAX_ACTIONS = 64
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class ReviserFamily:
         return host_inputs(batch.rows, settings.model.context, settings.train.masked, team.device.type == "cuda")
 
     def write_samples(self, model: Transformer, tokenizer: Tokenizer, settings: RunConfig) -> str:
-        return write_samples(model, tokenizer, settings)
+        return _write_samples(model, tokenizer, settings)
 
     def save_model(self, model: Transformer, folder: Path, tokenizer: Tokenizer, trained: Trained) -> None:
         save_pretrained(model, folder, tokenizer, trained=trained, overwrite=True)
@@ -65,6 +70,22 @@ class ReviserFamily:
 
     def count_parameters(self, settings: RunConfig) -> int:
         return num_parameters(settings.model)
+
+
+def _write_samples(model: Transformer, tokenizer: Tokenizer, settings: RunConfig) -> str:
+    """What each prompt grows into, with its number of actions."""
+    # A tiny model may have no room for all of a prompt.
+    room = min(settings.model.context // 2, settings.model.max_length)
+    prompts = [tokenizer.encode(prompt)[:room] for prompt in PROMPTS]
+    requests = [
+        Request(Draft.continuation(tokens, settings.rules), MAX_ACTIONS, number)
+        for number, tokens in enumerate(prompts)
+    ]
+    parts = []
+    for tokens, written in zip(prompts, Engine(model, PAPER, len(requests)).write(requests), strict=True):
+        title = f"--- {tokenizer.decode(tokens)!r}, {len(written.actions)} actions, ended by {written.ended_by}"
+        parts.append(f"{title}\n{tokenizer.decode(written.canvas.tokens)}\n")
+    return "\n".join(parts)
 
 
 REVISER: Family = ReviserFamily()

@@ -1,4 +1,4 @@
-"""`reviser info`, `pack` and `import`: model folders shown, made smaller, made of the author's checkpoints."""
+"""`reviser info`, `pack` and `import`: show a model folder, round its weights, convert the author's checkpoints."""
 
 from __future__ import annotations
 
@@ -44,12 +44,14 @@ def _add_pack(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "write a model folder with its weights rounded to fewer bytes",
         "  reviser pack runs/mine/model mine-int8 --weights int8\n"
         "  reviser pack mine-int8 mine-float32 --weights float32 --json",
-        description="Write a model folder again with its matrices in int8, bf16 or float32; all else stays float32. "
-        "int8 is the rounding that decoding on a CPU does itself, and a folder that holds it is decoded so there.",
+        description="Write a model folder again with its matrices in int8, bf16 or float32; the rest stays float32. "
+        "int8 rounds as CPU decoding does, so on a CPU an int8 folder is decoded as it is.",
     )
     parser.add_argument("model", metavar="MODEL", help="a model folder or hub id")
     parser.add_argument("out", metavar="OUT", help="the model folder to write; it must not exist yet")
-    parser.add_argument("--weights", choices=("int8", "bf16", "float32"), required=True, help="what matrices become")
+    parser.add_argument(
+        "--weights", choices=("int8", "bf16", "float32"), required=True, help="the format of the matrices"
+    )
     parser.set_defaults(run=run_pack)
 
 
@@ -57,10 +59,10 @@ def _add_import(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser = add_command(
         commands,
         "import",
-        "turn one of the author's checkpoints into a model folder",
+        "convert one of the author's checkpoints to a model folder",
         "  reviser import reviser_100m.pt reviser-100m\n"
         "  reviser import reviser_300m.pt reviser-300m --tokenizer gpt2/tokenizer.json --json",
-        description="Read a .pt file of the published Reviser, find the model's shape from its tensors and "
+        description="Read a .pt file of the published Reviser, infer the model's shape from its tensors and "
         "write a model folder. Nothing in the file is executed.",
     )
     parser.add_argument("file", metavar="FILE", help="the author's .pt file")
@@ -69,7 +71,7 @@ def _add_import(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "--tokenizer",
         metavar="SPEC",
         default="gpt2",
-        help="name, tokenizer.json or folder (default gpt2; where it is not installed, the folder names it)",
+        help="name, tokenizer.json or folder (default gpt2; if it is not installed, the folder only names it)",
     )
     parser.set_defaults(run=run_import)
 
@@ -84,10 +86,10 @@ def run_info(args: argparse.Namespace) -> int:
         print(json.dumps(_summary(folder, described, num_parameters)))
         return 0
     table = {"folder": str(folder)} | rows(described, num_parameters) | {"on disk": _megabytes(_num_bytes(folder))}
-    if described.notes:
-        table["notes"] = described.notes
     width = max(map(len, table))
     print("\n".join(f"{name:<{width}}  {value}" for name, value in table.items()))
+    if described.notes:
+        print(f"\n{described.notes}")
     return 0
 
 
@@ -131,11 +133,11 @@ def run_import(args: argparse.Namespace) -> int:
     from reviser.model.author import import_checkpoint
 
     imported = import_checkpoint(args.file, args.out, args.tokenizer)
-    print(json.dumps(_described(imported)) if args.json else _told(imported))
+    print(json.dumps(_as_json(imported)) if args.json else _summarise(imported))
     return 0
 
 
-def _described(imported: Imported) -> dict[str, object]:
+def _as_json(imported: Imported) -> dict[str, object]:
     from reviser.config import to_dict
 
     return {
@@ -146,13 +148,13 @@ def _described(imported: Imported) -> dict[str, object]:
     }
 
 
-def _told(imported: Imported) -> str:
-    from reviser.tokenizer import GPT2_INSTALL
+def _summarise(imported: Imported) -> str:
+    from reviser.packages import GPT2, install_files
 
     config = imported.config
     shape = f"{config.num_layers} layers of {config.width}, {config.num_heads} heads, context {config.context}"
     lines = [f"{imported.folder}: {imported.num_parameters:,} parameters ({shape}, {config.positions})"]
     if imported.missing_tokenizer is not None:
-        hint = f"; run: {GPT2_INSTALL}" if imported.missing_tokenizer == "gpt2" else ""
+        hint = f"; run: {install_files(GPT2)}" if imported.missing_tokenizer == "gpt2" else ""
         lines.append(f"the tokenizer {imported.missing_tokenizer} is not installed, so the folder lacks it{hint}")
     return "\n".join(lines)
