@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from reviser.decoding.presets import Sampling
     from reviser.decoding.writer import Text, Writer, load
     from reviser.errors import ReviserError
-    from reviser.evaluation.api import Results, evaluate
     from reviser.evaluation.generations import Generation, Prompt
     from reviser.evaluation.measures import Measure
-    from reviser.evaluation.metrics.registry import register_metric
+    from reviser.evaluation.measuring import Results, evaluate
+    from reviser.evaluation.metrics.registered import register_metric
     from reviser.model.canvas_kinds import register_canvas
     from reviser.orders.registry import register_order
     from reviser.plugins import load_plugin
@@ -47,13 +47,13 @@ _PLACES = {
     "Sampling": "decoding.presets",
     "train": "training.api",
     "Run": "training.runs",
-    "evaluate": "evaluation.api",
-    "Results": "evaluation.api",
+    "evaluate": "evaluation.measuring",
+    "Results": "evaluation.measuring",
     "Prompt": "evaluation.generations",
     "Generation": "evaluation.generations",
     "Measure": "evaluation.measures",
     "register_order": "orders.registry",
-    "register_metric": "evaluation.metrics.registry",
+    "register_metric": "evaluation.metrics.registered",
     "register_canvas": "model.canvas_kinds",
     "load_plugin": "plugins",
     "ReviserError": "errors",

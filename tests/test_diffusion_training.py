@@ -16,7 +16,7 @@ from reviser.data.shards import Shards
 from reviser.diffusion.bound import bound_nats
 from reviser.diffusion.denoiser import FAMILIES, num_parameters
 from reviser.diffusion.denoiser_folder import denoiser_tokenizer, family_of, load_denoiser, save_denoiser
-from reviser.diffusion.families import DenoiserFamily
+from reviser.diffusion.denoising_family import DenoiserFamily
 from reviser.diffusion.heldout_canvases import SAMPLES, HeldoutCanvases
 from reviser.errors import CheckpointError, ConfigError
 from reviser.model.checkpoint import from_pretrained

@@ -55,7 +55,7 @@ def run_suite(args: argparse.Namespace) -> int:
 
 def run_all(args: argparse.Namespace) -> int:
     from reviser.evaluation.plan import run_everything
-    from reviser.reports.terminal import print_tables
+    from reviser.reports.text import print_tables
 
     chosen = from_args(EvalAll, args)
     show = None if args.json else lambda document: print_tables(document, sys.stdout)

@@ -20,7 +20,7 @@ def add_out(parser: argparse.ArgumentParser) -> None:
 def print_result(args: argparse.Namespace, result: dict[str, Any]) -> int:
     """Print first: where the file cannot be written, what took long is not lost."""
     from reviser.reports.results import write_result
-    from reviser.reports.terminal import print_tables
+    from reviser.reports.text import print_tables
 
     if args.json:
         print(json.dumps(result, ensure_ascii=False))

@@ -85,8 +85,8 @@ class Family(Protocol):
 
 _PLACES = {
     "reviser": "reviser.training.reviser_family:REVISER",
-    "mdlm": "reviser.diffusion.families:MDLM",
-    "sedd": "reviser.diffusion.families:SEDD",
+    "mdlm": "reviser.diffusion.denoising_family:MDLM",
+    "sedd": "reviser.diffusion.denoising_family:SEDD",
 }
 """Where each family is, so that a name can be checked without importing torch, or the family's modules."""
 _registered: dict[str, Family] = {}

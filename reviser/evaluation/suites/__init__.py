@@ -5,16 +5,16 @@
 | `Continuation`, `Infill` | what do systems write? | `writing` |
 | `EvalPpl`, `Mauve`, `Gaps`, `Metrics` | how good is it? | `scoring` |
 | `Arena` | which of two texts does a judge prefer? | `preference` |
-| `Trajectories`, `Frontier` | how did they edit, and what did it cost? | `editing` |
+| `Trajectories`, `Frontier` | how did they edit, and what did it cost? | `revision` |
 | `Likelihood` | how probable is real text to a model? | `probability` |
-| `Flops` | what does writing cost? | `costs` |
+| `Flops` | what does writing cost? | `flop_counts` |
 """
 
 from reviser.evaluation.suites.base import SILENT, Listener, Suite, option
-from reviser.evaluation.suites.costs import Flops
-from reviser.evaluation.suites.editing import Frontier, Trajectories
+from reviser.evaluation.suites.flop_counts import Flops
 from reviser.evaluation.suites.preference import Arena
 from reviser.evaluation.suites.probability import Likelihood
+from reviser.evaluation.suites.revision import Frontier, Trajectories
 from reviser.evaluation.suites.scoring import EvalPpl, Gaps, Mauve, Metrics
 from reviser.evaluation.suites.writing import Continuation, Infill
 

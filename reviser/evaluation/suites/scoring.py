@@ -194,14 +194,14 @@ class Metrics(Scoring):
     )
 
     def check(self) -> None:
-        from reviser.evaluation.metrics.registry import METRICS
+        from reviser.evaluation.metrics.registered import METRICS
 
         self.at_least(1, "n")
         for name in self.metric:
             METRICS[name]
 
     def measure(self, generations: Sequence[Generation], listener: Listener = SILENT) -> dict[str, Any]:
-        from reviser.evaluation.metrics.registry import METRICS, measure_systems
+        from reviser.evaluation.metrics.registered import METRICS, measure_systems
 
         note_uneven(generations, listener)
         chosen = {name: METRICS[name] for name in self.metric}

@@ -22,7 +22,7 @@ from typing import Any
 from reviser import files
 from reviser.errors import ConfigError, DataError
 from reviser.evaluation.generations import Generation, Prompt, read_generations
-from reviser.evaluation.metrics.registry import METRICS
+from reviser.evaluation.metrics.registered import METRICS
 from reviser.evaluation.specs import SystemSpec
 from reviser.evaluation.suites import SILENT, EvalPpl, Gaps, Listener, Mauve, Metrics, Trajectories
 from reviser.evaluation.suites.scoring import Scoring
@@ -30,7 +30,7 @@ from reviser.evaluation.texts import check
 from reviser.reports.html import write_html
 from reviser.reports.results import make_result, write_result
 from reviser.reports.sections import render
-from reviser.reports.terminal import print_tables
+from reviser.reports.text import print_tables
 
 LIKELIHOOD = "likelihood"
 
