@@ -25,9 +25,10 @@ from reviser.decoding.reference import decode
 from reviser.decoding.sampling import GREEDY, Sampling
 from reviser.errors import CheckpointError, ConfigError
 from reviser.evaluation.metrics.flops import flops
+from reviser.model.attention import Layout
 from reviser.model.canvas_kinds import CanvasKind, canvas_of, parse_canvas, register_canvas
 from reviser.model.checkpoint import from_pretrained, save_pretrained
-from reviser.model.conditioning import Memory
+from reviser.model.conditioning import CanvasInput, Memory
 from reviser.model.size import num_multiplied, num_parameters
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft
@@ -82,7 +83,8 @@ class AheadReader(nn.Module):
         super().__init__()
         self.window = config.canvas.window
 
-    def forward(self, canvas: Any, embedding: Tensor) -> Memory:
+    def forward(self, canvas: CanvasInput, embedding: Tensor) -> Memory:
+        assert canvas.windows is not None
         return Memory(embedding[canvas.windows[..., self.window]])
 
 
@@ -105,8 +107,8 @@ def seeing(kind: str, **changes: Any) -> ModelConfig:
     return replace(BLIND, canvas=CanvasConfig(kind, window=3, slot_width=8, **changes))
 
 
-NEW = ("distance:buckets=5", "ahead")
-every_new = pytest.mark.parametrize("kind", NEW)
+every_new = pytest.mark.parametrize("kind", ["distance:buckets=5", "ahead"])
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
 
 def test_the_example_is_short() -> None:
@@ -154,9 +156,12 @@ def test_the_fast_decoders_leave_a_new_kind_to_the_models_own_step(kind: str) ->
 
 
 @every_new
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=cuda)])
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=1.3, top_k=0)], ids=["greedy", "sampled"])
-def test_the_engine_writes_what_the_reference_writes_with_a_new_kind(kind: str, sampling: Sampling) -> None:
-    model = random_model(seeing(kind))
+def test_the_engine_writes_what_the_reference_writes_with_a_new_kind(
+    kind: str, device: str, sampling: Sampling
+) -> None:
+    model = random_model(seeing(kind)).to(device)
     rules = Rules(model.config.alphabet, max_length=40)
     drafts = [
         Draft.continuation([], rules),
@@ -169,6 +174,22 @@ def test_the_engine_writes_what_the_reference_writes_with_a_new_kind(kind: str, 
         assert len(plain.actions) > 3
         assert written.actions == plain.actions
         assert written.canvas == plain.canvas
+
+
+@cuda
+@every_new
+def test_a_new_kind_compiles_whole_on_cuda(kind: str) -> None:
+    model = random_model(replace(seeing(kind), width=128)).cuda()
+    states = [Canvas((97,) * n, n // 2) for n in range(16)]
+    shown = show(states, model.config)
+    assert shown.windows is not None
+    assert shown.rows is not None
+    layout = Layout.of(torch.tensor([[0] * 5 + [1] * 11]).cuda(), num_starts=8)
+    inputs = torch.full((1, 16), 97).cuda(), CanvasInput(shown.windows.cuda(), shown.rows.cuda()), layout
+    with torch.autocast("cuda", torch.bfloat16):
+        fused = torch.compile(model.hidden, fullgraph=True)(*inputs)
+        plain = model.hidden(*inputs)
+    assert (fused.float() - plain.float()).abs().mean() < 0.05
 
 
 @every_new
