@@ -29,6 +29,8 @@ from reviser.evaluation.judges.endpoint import Endpoint, UnansweredError, read_k
 from reviser.evaluation.judges.endpoint import _retry_after_s as retry_after_s
 from reviser.evaluation.judges.messages import REMINDER
 
+pytest.importorskip("httpx")
+
 
 @pytest.fixture(autouse=True)
 def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:

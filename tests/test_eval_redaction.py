@@ -15,6 +15,8 @@ from reviser.evaluation.judges.endpoint import Endpoint, UnansweredError
 from reviser.evaluation.judges.exchange import LONGEST_ERROR
 from reviser.evaluation.judges.redaction import LONGEST_QUOTE, drop_started_key, hide_key, make_visible, quote
 
+pytest.importorskip("httpx")
+
 keys = st.text(alphabet='0123456789-"\\/', min_size=2, max_size=40)
 """Of characters that nothing around them has, so that a single one of them in a quote is a leak."""
 texts = st.text(alphabet="ABC \n\t,.", max_size=300)

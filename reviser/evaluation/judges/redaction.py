@@ -3,7 +3,7 @@
 >>> quote("Bad key: sk-0123\\x1b[2J\\n", "sk-0123")
 'Bad key: [key]\\\\x1b[2J'
 >>> quote("Bad key: sk-01", "sk-0123", is_cut=True)
-'Bad key: '
+'Bad key:'
 """
 
 from __future__ import annotations
