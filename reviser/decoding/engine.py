@@ -29,7 +29,7 @@ from torch import Tensor
 from reviser.canvas import Rules
 from reviser.decoding.backends import Reads, board_for, chooser_for, steps_for
 from reviser.decoding.board import Board
-from reviser.decoding.cpu.sampling import Record, record_actions
+from reviser.decoding.cpu.sampling import ChoiceLog, record_actions
 from reviser.decoding.cpu.step import Steps
 from reviser.decoding.drafts import draft_inputs
 from reviser.decoding.requests import Alternatives, Decoded, Event, Request, check_room, find_end
@@ -79,7 +79,7 @@ class Engine:
         self.actions = torch.zeros(num_rows, config.context + 1, dtype=torch.int64, device=self.device)
         self.scores = torch.zeros(num_rows, config.context + 1, device=self.device)
         recorded = self.actions, self.scores, self.steps, self.last
-        self._record_arrays = Record(*(each.numpy() for each in recorded)) if self.device.type == "cpu" else None
+        self._record_arrays = ChoiceLog(*(each.numpy() for each in recorded)) if self.device.type == "cpu" else None
         self.num_alternatives = min(num_alternatives, config.alphabet.size)
         shape = num_rows, config.context + 1, self.num_alternatives
         self.best_actions = torch.zeros(shape, dtype=torch.int64, device=self.device)
@@ -213,7 +213,7 @@ class Engine:
         return actions, log_p
 
     def _take(self, board: Board, actions: Tensor, log_p: Tensor) -> None:
-        """Record actions [B] and their scores, execute them, and take the model's next step."""
+        """ChoiceLog actions [B] and their scores, execute them, and take the model's next step."""
         self._record(board, actions, log_p)
         board.apply(actions)
         is_here = self.device.type == "cpu"

@@ -24,7 +24,7 @@ from reviser.diffusion.denoiser_folder import family_of, load_model, load_tokeni
 from reviser.errors import CheckpointError, ConfigError, MissingPackageError
 from reviser.evaluation.generations import Generation, Prompt
 from reviser.evaluation.metrics.flops import Cost, Shape, diffusion_flops, flops
-from reviser.evaluation.metrics.likelihood import Likelihood, log_likelihood
+from reviser.evaluation.metrics.likelihood import TextLikelihoods, log_likelihood
 from reviser.evaluation.specs import SystemSpec
 from reviser.orders.policies import Order
 from reviser.orders.record import to_record
@@ -81,7 +81,7 @@ class System(Protocol):
         """What the system writes into each prompt, one for each; `reviser.evaluate` takes plain texts too."""
         ...
 
-    def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> Likelihood:
+    def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> TextLikelihoods:
         """How probable texts are, or a bound, which it says; of a prompt its reference."""
         ...
 
@@ -143,7 +143,7 @@ class ReviserSystem:
     def order_name(self) -> str:
         return format_order(self.order)
 
-    def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> Likelihood:
+    def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> TextLikelihoods:
         """How probable texts are: exact from left to right, else a bound with `samples` trajectories."""
         return log_likelihood(self.writer.model, self.writer.tokenizer, self.order, texts, samples, seed)
 
@@ -202,7 +202,7 @@ class DiffusionSystem:
                 prompt.reference, each.has_stopped, len(each.text), each.num_passes,
             )  # fmt: skip
 
-    def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> Likelihood:
+    def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> TextLikelihoods:
         """How probable texts are at least, in expectation."""
         return log_likelihood(self.model, self.tokenizer, None, texts, samples, seed)
 
@@ -254,7 +254,7 @@ class CausalSystem:
             yield self._continue(prompt, seed)
 
     @torch.no_grad()
-    def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> Likelihood:
+    def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> TextLikelihoods:
         """How probable texts are, exactly; a text must follow something, and nothing may follow it."""
         log_p, counts = [], []
         for each in texts:
@@ -267,7 +267,7 @@ class CausalSystem:
             scores = self.model(given).logits[0, len(before) - 1 : -1].float().log_softmax(-1)
             log_p.append(float(scores.gather(1, given[0, len(before) :, None]).sum()))
             counts.append(len(ids))
-        return Likelihood(log_p, [0.0] * len(log_p), counts, 1, True)
+        return TextLikelihoods(log_p, [0.0] * len(log_p), counts, 1, True)
 
     def flops(self, tokens: int, prompt: int = 0) -> Cost:
         """What writing that many tokens costs with cached keys, from the shape in its configuration."""

@@ -24,12 +24,12 @@ from reviser.actions import Alphabet
 from reviser.decoding.cpu.step_kernels import log_softmax
 from reviser.decoding.sampling import GREEDY, TIES, Chooser
 
-__all__ = ["CpuChooser", "Record", "record_actions", "Alphabet", "GREEDY"]
+__all__ = ["CpuChooser", "ChoiceLog", "record_actions", "Alphabet", "GREEDY"]
 
 Array = npt.NDArray[Any]
 
 
-class Record(NamedTuple):
+class ChoiceLog(NamedTuple):
     """An engine's tensors as arrays."""
 
     actions: Array
@@ -143,7 +143,7 @@ def _find_highest(scores: Array, values: Array, ids: Array) -> None:
 
 
 @jit
-def record_actions(record: Record, left: Array, chosen: Array, log_p: Array) -> None:
+def record_actions(record: ChoiceLog, left: Array, chosen: Array, log_p: Array) -> None:
     """Keep what was chosen in each row that has actions left, with its entry of log_p [B, A]."""
     for row in range(len(left)):
         action = chosen[row]

@@ -55,7 +55,7 @@ TEXTS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Likelihood:
+class TextLikelihoods:
     """What texts are worth to a model, in nats; one entry a text."""
 
     log_p: list[float]
@@ -78,7 +78,7 @@ def log_likelihood(
     seed: int = 0,
     precision: str = "float32",
     advance: Callable[[int], None] | None = None,
-) -> Likelihood:
+) -> TextLikelihoods:
     """How probable texts are; of a prompt its reference, given what stands before and behind it.
 
     A denoiser has no order. `advance` is told, now and then, how many more trajectories have been scored.
@@ -97,7 +97,7 @@ def score_gaps(
     seed: int = 0,
     precision: str = "float32",
     advance: Callable[[int], None] | None = None,
-) -> Likelihood:
+) -> TextLikelihoods:
     """`log_likelihood` of token ids."""
     if samples < 1:
         raise ConfigError(f"{samples} samples a text; at least 1 is needed")
@@ -118,7 +118,7 @@ def score_gaps(
     weights = (-nats - log_q).reshape(-1, num_samples)
     means = log_q.reshape(-1, num_samples).mean(axis=1).tolist()
     lengths = [len(gap.target) for gap in gaps]
-    return Likelihood(log_mean_exp(weights).tolist(), means, lengths, num_samples, is_exact)
+    return TextLikelihoods(log_mean_exp(weights).tolist(), means, lengths, num_samples, is_exact)
 
 
 def _score_canvases(
@@ -128,13 +128,13 @@ def _score_canvases(
     seed: int,
     precision: str,
     advance: Callable[[int], None] | None,
-) -> Likelihood:
+) -> TextLikelihoods:
     """A denoiser's bound; its draws are averaged, for it is a mean of nats and not of probabilities."""
     device = model.head_weight.device
     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
         nats = bound_nats(model, gaps, common_room(gaps), samples, seed, device, advance=advance)
     lengths = [len(gap.target) for gap in gaps]
-    return Likelihood((-nats).tolist(), [0.0] * len(gaps), lengths, samples, False)
+    return TextLikelihoods((-nats).tolist(), [0.0] * len(gaps), lengths, samples, False)
 
 
 def log_mean_exp(weights: Nats) -> Nats:
@@ -258,7 +258,7 @@ def measure(
     return row_of(found, prompts, name) | {"operators": operators}
 
 
-def row_of(found: Likelihood, prompts: Sequence[Prompt], order: str) -> dict[str, Any]:
+def row_of(found: TextLikelihoods, prompts: Sequence[Prompt], order: str) -> dict[str, Any]:
     """What a system's likelihood of prompts' references comes to."""
     num_bytes = sum(len(prompt.reference.encode()) for prompt in prompts)
     bits = _bits(found, prompts)
@@ -291,7 +291,7 @@ def beside_first(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return beside
 
 
-def _bits(found: Likelihood, prompts: Sequence[Prompt]) -> tuple[list[str], list[float], list[float]]:
+def _bits(found: TextLikelihoods, prompts: Sequence[Prompt]) -> tuple[list[str], list[float], list[float]]:
     """Each text's name, bits and bytes, which vary together: theirs is no mean of quotients."""
     bits = [-log_p / math.log(2) for log_p in found.log_p]
     return [prompt.id for prompt in prompts], bits, [float(len(prompt.reference.encode())) for prompt in prompts]
