@@ -215,7 +215,9 @@ def test_the_error_names_the_document_whose_example_does_not_replay(slots: Slots
     examples, packer = some(slots, 40), Packer(parse_order("runs"), RULES, CanvasConfig(), row=256)
     drawn = packer.draw(examples)
     drawn.rows.actions[17, drawn.rows.begins[17]] = RULES.alphabet.move(512)
-    with pytest.raises(DataError, match=rf"^an example of document {examples.document[17]} does not replay: action 0: "):
+    with pytest.raises(
+        DataError, match=rf"^an example of document {examples.document[17]} does not replay: action 0: "
+    ):
         packer.fill(drawn, *fit(drawn.sizes, 256))
 
 

@@ -69,8 +69,8 @@ def test_a_million_random_valid_actions_give_equal_canvases_windows_and_masks():
         tokens = [*cells[WIDTH:left].tolist(), *cells[right : len(cells) - WIDTH].tolist()]
         assert bad == -1
         assert (tuple(tokens), cursor, length) == (canvas.tokens, canvas.cursor, len(canvas.tokens))
-        assert got_windows[num_draft :].tolist() == [list(window) for window in windows]
-        assert got_masks[num_draft :].tolist() == masks
+        assert got_windows[num_draft:].tolist() == [list(window) for window in windows]
+        assert got_masks[num_draft:].tolist() == masks
         done += len(actions) - num_draft
 
 
