@@ -106,7 +106,7 @@ class Wrong:
     [
         ("no stop", "^Wrong drew a trajectory that does not end in STOP; let its draw method add it$"),
         ("nothing", "^Wrong drew a trajectory that does not end in STOP"),
-        ("few", r"^Wrong drew \d+ actions and \d+ entries of has_loss; give each its own$"),
+        ("few", r"^Wrong drew \d+ actions and \d+ entries of has_loss; each needs one$"),
         ("unknown", r"^Wrong drew the action 291; actions are 0 to 290, without padding \(256\)$"),
         ("negative", "^Wrong drew the action -1; actions are"),
         ("padding", "^Wrong drew the action 256; actions are"),

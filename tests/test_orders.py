@@ -50,6 +50,7 @@ orders = st.one_of(
 )
 NESTED = Mixture(((0.5, Mixture(((0.5, Runs(0.2)), (0.5, RandomWalk())))), (0.5, LeftToRight())))
 texts = st.lists(st.integers(1, 12), max_size=30)
+ends = texts.map(lambda t: t[:4])
 
 
 @settings(max_examples=300)

@@ -64,7 +64,8 @@ def test_a_million_random_valid_actions_give_equal_canvases_windows_and_masks():
         got_masks = np.empty(len(actions), np.int64)
         numbers = np.array([rules.prefix, rules.suffix, rules.max_length, replay.operator_bits(rules)])
         bad, length, cursor, left, right = replay.replay_one(
-            np.array(actions), num_draft, ALPHABET.num_text, numbers, WIDTH, cells, got_windows, got_masks, NO_CANVASES,
+            np.array(actions), num_draft, ALPHABET.num_text, numbers, WIDTH, cells, got_windows, got_masks,
+            NO_CANVASES,
         )  # fmt: skip
         tokens = [*cells[WIDTH:left].tolist(), *cells[right : len(cells) - WIDTH].tolist()]
         assert bad == -1
