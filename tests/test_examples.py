@@ -145,12 +145,12 @@ def test_documents_too_short_to_learn_from_are_named() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"prefix": (5, 4)}, "jobs.prefix=5,4 is no range of lengths; write it as low,high"),
-        ({"length": (0, 4)}, "jobs.length=0,4 is no range of lengths; write it as low,high"),
-        ({"gap": (0, 4)}, "jobs.gap=0,4 is no range of lengths; write it as low,high"),
-        ({"suffix": (-1, 4)}, "jobs.suffix=-1,4 is no range of lengths; write it as low,high"),
-        ({"infill": 1.5}, "jobs.infill=1.5 is no share between 0 and 1"),
-        ({"from_start": -0.1}, "jobs.from_start=-0.1 is no share between 0 and 1"),
+        ({"prefix": (5, 4)}, "jobs.prefix=5,4 is not a range of lengths; write it as low,high"),
+        ({"length": (0, 4)}, "jobs.length=0,4 is not a range of lengths; write it as low,high"),
+        ({"gap": (0, 4)}, "jobs.gap=0,4 is not a range of lengths; write it as low,high"),
+        ({"suffix": (-1, 4)}, "jobs.suffix=-1,4 is not a range of lengths; write it as low,high"),
+        ({"infill": 1.5}, "jobs.infill=1.5 is not a share between 0 and 1"),
+        ({"from_start": -0.1}, "jobs.from_start=-0.1 is not a share between 0 and 1"),
     ],
 )
 def test_jobs_that_make_no_sense_are_named(change: dict[str, Any], text: str) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scramble  # noqa: F401 - registers an order that uses every operator
 import torch
-from tiny import SETTINGS, make_trainer, random_model, show
+from tiny import SETTINGS, make_trainer, metrics, random_model, show, start
 
 from reviser.canvas import Canvas, apply, valid_actions
 from reviser.config import CanvasConfig
@@ -21,6 +21,7 @@ from reviser.data.corpus import prepare
 from reviser.data.examples import heldout_examples
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError
+from reviser.model.checkpoint import read_config
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import parse_order
@@ -78,6 +79,23 @@ def test_the_bound_is_what_one_action_after_another_gives(kind: Any, order: str,
     off = [total - mean * int(length) for total, length in zip(totals, examples.length, strict=True)]
     assert bound.error == pytest.approx(np.std(off, ddof=1) * 2 / tokens, rel=1e-4)
     assert not model.training
+
+
+def test_one_example_has_no_error_and_none_is_shown(data: Path, tmp_path: Path) -> None:
+    held = Heldout(Shards.open(data, "heldout"), parse_order("runs"), SETTINGS.rules, CanvasConfig(), 1, 5, 9)
+    bound = held.measure(random_model(SETTINGS.model), CPU)
+    assert (bound.error, bound.num_examples) == (None, 1)
+    assert bound.metrics("infill")["infill_bound_error"] is None
+    run = tmp_path / "run"
+    assert start(data, run, "train.steps=1", "train.eval_examples=1") == 0
+    (measured,) = (line for line in metrics(run) if "bits_per_byte" in line)
+    assert measured["bound_error"] is None
+    nats = f"{measured['bound_nats_per_token']:.4f}"
+    assert f"({nats} ± - nats)" in (run / "log.txt").read_text()
+    assert f"{nats} ± - nats a token" in (run / "model" / "README.md").read_text()
+    trained = read_config(run / "model").trained
+    assert trained is not None
+    assert [each.error for each in trained.bounds] == [None]
 
 
 def test_a_model_that_knows_nothing_pays_the_logarithm_of_all_it_may_do(data: Path) -> None:

@@ -13,8 +13,8 @@ from reviser.actions import OPERATORS, Alphabet
 from reviser.canvas import Rules
 from reviser.errors import ConfigError
 from reviser.orders import kernels
-from reviser.orders.draw import allocate_rows, draw, draw_rows, encode_order
-from reviser.orders.policies import Diff, LeftToRight, Mixture, RandomWalk, Runs
+from reviser.orders.draw import allocate_rows, draw, draw_rows, encode_order, has_kernel
+from reviser.orders.policies import Diff, LeftToRight, Mixture, RandomWalk, Runs, components, pick
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import format_order, parse_order
 from reviser.orders.rng import Random
@@ -48,11 +48,15 @@ orders = st.one_of(
     st.just(Mixture(((0.6, Runs(0.2)), (0.3, LeftToRight()), (0.1, RandomWalk())))),
     st.just(Mixture(((1 / 3, Runs(0.2)), (2 / 3, Diff())))),
 )
+NESTED = Mixture(((0.5, Mixture(((0.5, Runs(0.2)), (0.5, RandomWalk())))), (0.5, LeftToRight())))
 texts = st.lists(st.integers(1, 12), max_size=30)
+ends = texts.map(lambda t: t[:4])
 
 
 @settings(max_examples=300)
-@given(orders, texts, texts.map(lambda t: t[:4]), texts.map(lambda t: t[:4]), st.integers(0, 1 << 32))
+@given(
+    orders | st.just(NESTED), texts, texts.map(lambda t: t[:4]), texts.map(lambda t: t[:4]), st.integers(0, 1 << 32)
+)
 def test_every_draw_rebuilds_its_target_and_the_kernel_draws_the_same(order, middle, prefix, suffix, number):
     draft, target = Draft.infill(prefix, suffix, ALL), [*prefix, *middle, *suffix]
     slow_rng, fast_rng = Random.of(number), Random.of(number)
@@ -210,6 +214,28 @@ def test_trajectories_come_as_often_as_log_q_says(order):
         assert abs(times - expected) < 5 * math.sqrt(expected)
 
 
+@given(orders | st.just(NESTED), st.integers(0, 1 << 32))
+def test_what_is_picked_is_a_component_and_picks_itself(order, number):
+    rng = Random.of(number)
+    picked = pick(order, rng)
+    assert any(picked is each for each in components(order))
+    assert components(picked) == (picked,)
+    state = rng.state
+    assert pick(picked, rng) is picked
+    assert rng.state == state
+    assert has_kernel(order) == all(map(has_kernel, components(order)))
+
+
+def test_a_subclass_of_an_order_with_a_kernel_is_drawn_by_its_own_method():
+    class Shy(Runs):
+        def draw(self, draft, target, rng):
+            return LeftToRight().draw(draft, target, rng)
+
+    assert not has_kernel(Shy(0.9))
+    drawn = draw(Shy(0.9), Draft.continuation([], ALL), [1, 2, 3], Random.of(0))
+    assert drawn.actions == (1, 2, 3, ALPHABET.stop)
+
+
 def test_front_and_end_starts_leave_the_cursor_there():
     draft = Draft.continuation([9], ALL)
     assert RandomWalk(start="front").draw(draft, [9, 1, 2, 3], Random.of(5)).final.cursor == 1
@@ -265,7 +291,7 @@ def test_what_an_order_cannot_do_is_said():
         (lambda: Runs(noise_from="air"), "noise_from='air' does not exist; choose from vocabulary, document"),
         (lambda: Mixture(()), "a mixture needs at least one order, each with a finite weight above 0"),
         (lambda: parse_order("nan*runs+1*runs"), "each with a finite weight above 0"),
-        (lambda: RandomWalk(budget=-1), "budget=-1 is no number of steps; it must be at least 1"),
+        (lambda: RandomWalk(budget=-1), "budget=-1 is not a number of steps; it must be at least 1"),
         (lambda: parse_order("run"), "no order 'run'; orders are random-walk, runs, .* did you mean runs"),
         (lambda: parse_order("runs:p=1"), "runs has no setting 'p'; it has jump, start, noise, noise_from"),
         (lambda: parse_order("left-to-right:needs=1"), "left-to-right has no setting 'needs'; it has none"),

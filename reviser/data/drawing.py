@@ -134,7 +134,7 @@ def _check_drawn(order: Order, trajectory: Trajectory) -> None:
         raise TrajectoryError(f"{name} drew a trajectory that does not end in STOP; let its draw method add it")
     if len(trajectory.has_loss) != len(actions):
         raise TrajectoryError(
-            f"{name} drew {len(actions)} actions and {len(trajectory.has_loss)} entries of has_loss; give as many"
+            f"{name} drew {len(actions)} actions and {len(trajectory.has_loss)} entries of has_loss; each needs one"
         )
     if min(actions) < 0 or max(actions) >= alphabet.size or alphabet.pad in actions:
         wrong = next(each for each in actions if not 0 <= each < alphabet.size or each == alphabet.pad)
