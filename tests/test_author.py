@@ -210,7 +210,7 @@ def test_a_wrong_tensor_is_named_as_the_file_names_it(
 
 
 def test_what_is_no_state_dict_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="holds no state dict, neither under 'model' nor as a whole"):
+    with pytest.raises(CheckpointError, match="holds no state dict, neither under 'model' nor at the top level"):
         imported_state({"model": 3}, tmp_path)
     with pytest.raises(CheckpointError, match="holds no state dict"):
         imported_state([1], tmp_path)

@@ -4,9 +4,9 @@
 |---|---|
 | what is masked, and what it counts | `noise` |
 | the networks, and what they make of a canvas | `denoiser.Mdlm`, `denoiser.Sedd` |
-| likelihood bounds | `bound`, `heldout` |
+| likelihood bounds | `bound`, `heldout_canvases` |
 | writing | `sampler` |
-| rows of canvases, the loss | `canvases`, `objective` |
-| training | `training.DenoisingTrainer` |
-| model folders | `folder` |
+| rows of canvases, the loss | `canvases`, `denoising_loss` |
+| what training asks of them | `families` |
+| model folders | `denoiser_folder` |
 """

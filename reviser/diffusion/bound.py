@@ -50,7 +50,7 @@ class CanvasBatch:
     def of(
         cls, gaps: Sequence[Gap], rooms: Sequence[int], pad: int, device: torch.device | str = "cpu"
     ) -> CanvasBatch:
-        """Each gap on a canvas whose room has so many places."""
+        """Each gap on a canvas, with the number of places its room has."""
         spans = [
             [*gap.prefix, *gap.target, *[pad] * (room - len(gap.target)), *gap.suffix]
             for gap, room in zip(gaps, rooms, strict=True)

@@ -113,7 +113,7 @@ def _fill_canvases(
         room = sizes[i] - prefix - suffix
         for k in range(sizes[i]):
             is_end = prefix + target <= k < prefix + room
-            # Behind the room the suffix goes on where the target ended.
+            # Behind the room the suffix continues where the target ended.
             place = k if k < prefix + target else k - room + target
             token = pad if is_end else source[first + place]
             tokens[row, col + k] = token

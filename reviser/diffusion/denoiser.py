@@ -43,7 +43,7 @@ FREQUENCIES, CONDITION = 256, 128
 
 
 class CanvasScorer(Protocol):
-    """What bounds and samplers want of a denoiser."""
+    """What bounds and samplers need from a denoiser."""
 
     @property
     def alphabet(self) -> Alphabet: ...
@@ -59,7 +59,7 @@ class CanvasScorer(Protocol):
 
 
 class Denoiser(Transformer, ABC):
-    """What MDLM and SEDD share; one of them is made, never this."""
+    """What MDLM and SEDD share; abstract."""
 
     family = ""
     is_timed = False
@@ -99,7 +99,7 @@ class Denoiser(Transformer, ABC):
 
 
 class Mdlm(Denoiser):
-    """Sahoo et al. (2024): a softmax over the text tokens, blind to time, for what is masked tells it already."""
+    """Sahoo et al. (2024): a softmax over the text tokens, blind to time: the masked places show it already."""
 
     family = "mdlm"
 
@@ -122,7 +122,7 @@ class Modulation(nn.Module):
 
 
 class Sedd(Denoiser):
-    """Lou et al. (2024), absorbing: ratios of probabilities, told sigma through every norm (adaLN).
+    """Lou et al. (2024), absorbing: ratios of probabilities; it reads sigma through every norm (adaLN).
 
     The ratio of token y to MASK at a masked place is m(y) / (e^sigma - 1), and m need not sum to 1: the score entropy
     teaches it. Branches begin at zero as the blocks have it, so a gate is 1 and what the condition adds.

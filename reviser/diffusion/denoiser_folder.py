@@ -80,13 +80,15 @@ def save_denoiser(
     if target.exists() and not overwrite:
         raise CheckpointError(f"{target} already exists; give another folder, or remove it first")
     check_tokenizer(model.config, tokenizer)
-    described = FolderConfig(model.config, tokenizer.sha256, format=model.family, weights=weights, trained=trained)
+    folder_config = FolderConfig(
+        model.config, tokenizer.sha256, format=model.family, weights=weights, trained=trained
+    )
     tensors = pack(checkpoint.weights(model), matrices(model), weights)
     with replacing_folder(target) as part:
-        settings.dump(described, part / CONFIG)
+        settings.dump(folder_config, part / CONFIG)
         save_file(tensors, part / WEIGHTS, metadata={"weights": weights})
         (part / WEIGHTS).chmod((part / CONFIG).stat().st_mode)
-        (part / CARD).write_text(_card(described), encoding="utf-8")
+        (part / CARD).write_text(_card(folder_config), encoding="utf-8")
         tokenizer.save(part)
     return target
 
@@ -96,12 +98,12 @@ def load_denoiser(
 ) -> Denoiser:
     """The denoiser of a folder or hub id, ready to evaluate."""
     folder = find(spec)
-    described = read_denoiser(folder)
+    folder_config = read_denoiser(folder)
     with torch.device("meta"):
-        model = FAMILIES[described.format](described.model).to(dtype)
+        model = FAMILIES[folder_config.format](folder_config.model).to(dtype)
     model.to_empty(device=device)
     tensors = read_weights(folder / WEIGHTS)
-    check_packed(tensors, matrices(model), described.weights, str(folder / WEIGHTS))
+    check_packed(tensors, matrices(model), folder_config.weights, str(folder / WEIGHTS))
     load_weights(model, tensors, str(folder / WEIGHTS))
     return model.eval()
 
@@ -109,11 +111,11 @@ def load_denoiser(
 def denoiser_tokenizer(spec: str | os.PathLike[str]) -> Tokenizer:
     """The tokenizer of a denoiser's folder or hub id."""
     folder = find(spec)
-    described = read_denoiser(folder)
+    folder_config = read_denoiser(folder)
     tokenizer = tokenizers.load(folder / TOKENIZER)
-    if tokenizer.sha256 != described.tokenizer_sha256:
+    if tokenizer.sha256 != folder_config.tokenizer_sha256:
         raise CheckpointError(f"{folder / TOKENIZER} is not the tokenizer the model was trained with")
-    check_tokenizer(described.model, tokenizer)
+    check_tokenizer(folder_config.model, tokenizer)
     return tokenizer
 
 
@@ -140,7 +142,7 @@ def read_denoiser(folder: Path) -> FolderConfig:
 
 
 def pack_model(spec: str | os.PathLike[str], folder: str | os.PathLike[str], weights: Weights) -> Path:
-    """Write any family's folder again, with its matrices held in another way."""
+    """Write a copy of any family's folder with its matrices in another format."""
     if family_of(spec) not in FAMILIES:
         return pack_folder(spec, folder, weights)
     model, tokenizer, trained = load_denoiser(spec), denoiser_tokenizer(spec), read_denoiser(find(spec)).trained
@@ -162,15 +164,15 @@ def family_of(spec: str | os.PathLike[str]) -> str:
     return str(values.get("format", FORMAT)) if isinstance(values, dict) else FORMAT
 
 
-def _card(described: FolderConfig) -> str:
-    config, trained = described.model, described.trained
+def _card(folder_config: FolderConfig) -> str:
+    config, trained = folder_config.model, folder_config.trained
     found = {
-        "parameters": f"{num_parameters(described.format, config):,}",
+        "parameters": f"{num_parameters(folder_config.format, config):,}",
         "layers, width, heads": f"{config.num_layers}, {config.width}, {config.num_heads}",
         "MLP": f"{config.ff_width} units, {config.activation}",
         "positions": f"{config.positions}, trained with canvases of at most {config.context}",
         "text tokens": f"{config.num_text:,}, padding among them: it ends a text",
-        "tokenizer": f"tokenizer.json, sha256 {described.tokenizer_sha256}",
+        "tokenizer": f"tokenizer.json, sha256 {folder_config.tokenizer_sha256}",
     }
     if trained is not None:
         found |= {"trained": f"{trained.steps:,} steps, {trained.positions:,} positions: {trained.recipe}"}
@@ -181,4 +183,4 @@ def _card(described: FolderConfig) -> str:
             for bound in trained.bounds
         }
     table = [f"| {name} | {value} |" for name, value in found.items()]
-    return "\n".join([HEAD.format(title=TITLES[described.format]), "| | |", "|---|---|", *table, ""])
+    return "\n".join([HEAD.format(title=TITLES[folder_config.format]), "| | |", "|---|---|", *table, ""])

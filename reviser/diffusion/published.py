@@ -3,7 +3,7 @@
     published:kuleshov-group/mdlm-owt     config.json, model.safetensors       Sahoo et al. (2024)
     published:louaaron/sedd-small         config.json, pytorch_model.bin       Lou et al. (2024), absorbing
 
-Both are one bidirectional Transformer, told sigma through every norm. The shape is read off the tensors; config.json
+Both are one bidirectional Transformer that reads sigma in every norm. The shape is read off the tensors; config.json
 says what they cannot: the family, the number of heads, the longest canvas. The layout is that of models/dit.py in
 kuleshov-group/mdlm and model/transformer.py in louaaron/Score-Entropy-Discrete-Diffusion.
 
@@ -72,7 +72,7 @@ class Described:
     num_heads: int
     context: int
     is_timed: bool
-    """Whether the network is told sigma; where not, it is told 0."""
+    """Whether the network is given sigma; otherwise it is given 0."""
     is_scaled: bool
     """SEDD's `scale_by_sigma`: whether e^sigma - 1 and the number of tokens are divided out behind the head."""
 
@@ -264,7 +264,7 @@ def rename(tensors: Mapping[str, Tensor], model: Published, file: str) -> dict[s
 
 
 def names(num_layers: int) -> dict[str, str]:
-    """Every tensor that a file of so many layers holds, rotary tables aside, with our name for it."""
+    """Every tensor that a file with `num_layers` layers holds, except rotary tables, with our name for it."""
     pairs = dict(MODEL)
     for layer in range(num_layers):
         pairs |= {f"blocks.{layer}.{theirs}": f"blocks.{layer}.{ours}" for theirs, ours in BLOCK.items()}

@@ -31,7 +31,7 @@ from reviser.errors import ConfigError
 from reviser.model.attention import Layout
 
 PLACES = 1 << 20
-"""More than any canvas has: random numbers are told apart by step and place."""
+"""More than any canvas has: random numbers are indexed by step and place."""
 
 
 @dataclass(frozen=True, slots=True)

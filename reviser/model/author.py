@@ -54,7 +54,7 @@ for _part in ("weight", "bias"):
 
 @dataclass(frozen=True)
 class Imported:
-    """What was found in the author's file and where it went."""
+    """What was found in the author's file, and where it was written."""
 
     folder: Path
     config: ModelConfig
@@ -94,7 +94,7 @@ def read_tensors(file: str | os.PathLike[str]) -> dict[str, Tensor]:
         ) from error
     state = found.get("model", found) if isinstance(found, dict) else found
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise CheckpointError(f"{file} holds no state dict, neither under 'model' nor as a whole")
+        raise CheckpointError(f"{file} holds no state dict, neither under 'model' nor at the top level")
     return {PREFIX.sub("", name): value for name, value in state.items()}
 
 

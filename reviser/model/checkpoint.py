@@ -4,7 +4,7 @@
 >>> model = from_pretrained("my-model", device="cuda", dtype=torch.bfloat16)  # doctest: +SKIP
 >>> pack_folder("my-model", "my-small-model", "int8")  # doctest: +SKIP
 
-A folder appears whole or not at all, and nothing in it is executed when it is read.
+A folder is written completely or not at all, and nothing in it is executed when it is read.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ def save_pretrained(
     if tokenizer is not None:
         check_tokenizer(model.config, tokenizer)
     sha256 = None if tokenizer is None else tokenizer.sha256
-    described = FolderConfig(
+    folder_config = FolderConfig(
         model.config, sha256, missing_tokenizer, weights=weights, trained=trained, notes=notes.strip()
     )
     tensors = _packed(model, weights)
     with replacing_folder(target) as part:
-        settings.dump(described, part / CONFIG)
+        settings.dump(folder_config, part / CONFIG)
         # One entry alone: several would be written in any order, and the file would have another sha256 each time.
         save_file(tensors, part / WEIGHTS, metadata={"weights": weights})
-        # It is made for its owner alone, whatever other files are made for.
+        # safetensors makes the file readable by its owner alone.
         (part / WEIGHTS).chmod((part / CONFIG).stat().st_mode)
-        (part / CARD).write_text(model_card(described, num_parameters(model.config)), encoding="utf-8")
+        (part / CARD).write_text(model_card(folder_config, num_parameters(model.config)), encoding="utf-8")
         if tokenizer is not None:
             tokenizer.save(part)
     return target
@@ -93,26 +93,26 @@ def from_pretrained(
 ) -> Transformer:
     """The model of a folder or hub id, ready to evaluate."""
     folder = find(spec)
-    described, source = read_config(folder), folder / WEIGHTS
-    model = make_meta(described.model)
+    folder_config, source = read_config(folder), folder / WEIGHTS
+    model = make_meta(folder_config.model)
     _give_storage(model, device, dtype)
     tensors = read_weights(source)
-    check_packed(tensors, matrices(model), described.weights, str(source))
+    check_packed(tensors, matrices(model), folder_config.weights, str(source))
     load_weights(model, tensors, str(source))
     return model.eval()
 
 
 def pack_folder(spec: str | os.PathLike[str], folder: str | os.PathLike[str], weights: Weights) -> Path:
-    """Write a model folder again, with its matrices held in another way."""
+    """Write a copy of a model folder with its matrices in another format."""
     _check_free(Path(folder))
     source = find(spec)
-    described = read_config(source)
+    folder_config = read_config(source)
     tokenizer = tokenizer_of(source) if (source / TOKENIZER).is_file() else None
     model = from_pretrained(source)
     try:
         return save_pretrained(
-            model, folder, tokenizer, notes=described.notes, missing_tokenizer=described.missing_tokenizer,
-            weights=weights, trained=described.trained,
+            model, folder, tokenizer, notes=folder_config.notes, missing_tokenizer=folder_config.missing_tokenizer,
+            weights=weights, trained=folder_config.trained,
         )  # fmt: skip
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error
@@ -121,25 +121,25 @@ def pack_folder(spec: str | os.PathLike[str], folder: str | os.PathLike[str], we
 def tokenizer_of(spec: str | os.PathLike[str]) -> Tokenizer:
     """The tokenizer of a model folder or hub id; one that the folder only names is loaded by name."""
     folder = find(spec)
-    described = read_config(folder)
+    folder_config = read_config(folder)
     if not (folder / TOKENIZER).is_file():
-        if described.missing_tokenizer is None:
+        if folder_config.missing_tokenizer is None:
             raise CheckpointError(f"{folder} holds no {TOKENIZER}; copy the one the model was trained with there")
-        tokenizer = tokenizers.load(described.missing_tokenizer)
+        tokenizer = tokenizers.load(folder_config.missing_tokenizer)
     else:
         tokenizer = tokenizers.load(folder / TOKENIZER)
-        if tokenizer.sha256 != described.tokenizer_sha256:
+        if tokenizer.sha256 != folder_config.tokenizer_sha256:
             raise CheckpointError(f"{folder / TOKENIZER} is not the tokenizer the model was trained with")
-    check_tokenizer(described.model, tokenizer)
+    check_tokenizer(folder_config.model, tokenizer)
     return tokenizer
 
 
 def check_tokenizer(config: ModelConfig, tokenizer: Tokenizer) -> None:
-    """A tokenizer with other ids than the model's is an error."""
+    """Refuse a tokenizer whose ids are not the model's."""
     if (tokenizer.num_text, tokenizer.pad) != (config.num_text, config.pad):
         raise TokenizerError(
             f"the tokenizer has {tokenizer.num_text} tokens and pad {tokenizer.pad}, "
-            f"the model {config.num_text} and {config.pad}; give the one the model was made with"
+            f"the model {config.num_text} and {config.pad}; give the one the model was trained with"
         )
 
 
@@ -175,7 +175,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _give_storage(model: Transformer, device: torch.device | str, dtype: torch.dtype) -> None:
-    """As `to_empty`, which would import sympy: that takes longer than all the rest."""
+    """Like `to_empty`, which would import sympy and take longer than everything else here."""
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
             setattr(module, name, nn.Parameter(torch.empty(parameter.shape, dtype=dtype, device=device)))
@@ -192,7 +192,7 @@ def _check_free(target: Path) -> None:
 
 @contextmanager
 def replacing_folder(target: Path) -> Iterator[Path]:
-    """A folder that becomes `target` when all went well."""
+    """A new folder that takes the place of `target` when the block ends without an error."""
     part, old = (target.with_name(f".{target.name}.{os.getpid()}.{kind}") for kind in ("new", "old"))
     part.mkdir(parents=True)
     try:

@@ -162,14 +162,14 @@ def read_config(folder: Path, formats: Collection[str] = (FORMAT,)) -> FolderCon
     if not path.is_file():
         raise CheckpointError(f"{folder} is no model folder: it holds no {CONFIG}")
     try:
-        described = settings.load(FolderConfig, path)
+        folder_config = settings.load(FolderConfig, path)
     except ConfigError as error:
         raise CheckpointError(f"{path} does not describe a model: {error}") from error
-    if described.format not in formats or described.version != VERSION:
-        found = f"{described.format} {described.version}"
+    if folder_config.format not in formats or folder_config.version != VERSION:
+        found = f"{folder_config.format} {folder_config.version}"
         wanted = " or ".join(f"{each} {VERSION}" for each in formats)
         raise CheckpointError(f"{path} has the format {found}; this version reads {wanted}")
-    return described
+    return folder_config
 
 
 @contextmanager

@@ -3,7 +3,7 @@
     labels  [B, T] int64   the next action; negative where there is nothing to learn
     valid   [B, T] int64   bit j: action V + j is valid; bit 34: inserting is; None: no mask at all
     weights [B, T] float   how much a position counts; None: 1
-    columns                what the softmax runs over: an alphabet's V + 34 actions, or the first so many rows
+    columns                what the softmax runs over: an alphabet's V + 34 actions, or the first N rows
 
 p(action | history) is the softmax over valid actions alone; with a mask, padding is never one of them. A mask needs
 an alphabet; without one, a number of columns is enough.

@@ -95,7 +95,7 @@ _registered: dict[str, Family] = {}
 def register_family(family: Family) -> None:
     """Make a family known by its name; a name that another kind of family has is an error."""
     known = _registered.get(family.name)
-    # A cell of a notebook that is run again defines the same class anew.
+    # A cell of a notebook that is run again defines the same class again.
     is_other = known is not None and _name_of(known) != _name_of(family)
     if family.name in _PLACES or is_other:
         raise ConfigError(f"there is already a family {family.name!r}; give this one another name")

@@ -269,13 +269,13 @@ class Trainer:
                 "position": self.position.as_json(), "data_sha256": self.data, "family": self.settings.family,
                 "step": self.step,
             }  # fmt: skip
-            described = FolderConfig(
+            folder_config = FolderConfig(
                 self.settings.model,
                 self.tokenizer.sha256 if self.tokenizer else None,
                 format=self.settings.family,
                 trained=describe(self.settings, self.step, self.data, self.bounds),
             )
-            self.run.save(Saved(tensors, optimizer, state), self.settings.train.keep, described, self.tokenizer)
+            self.run.save(Saved(tensors, optimizer, state), self.settings.train.keep, folder_config, self.tokenizer)
         self.team.wait()
 
     def begin(self) -> None:

@@ -51,7 +51,7 @@ def debug(alphabet: Alphabet) -> RunConfig:
 MIXED_RUNS = (
     "0.25*left-to-right+0.25*runs:jump=0.01,start=end+0.3*runs:jump=0.02,start=end+0.2*runs:jump=0.05,start=end"
 )
-"""From no revision to much: what is written tells the model which, so that decoding can choose."""
+"""From no revision to much; the model sees in its history which it is, so decoding can choose."""
 
 
 def small(alphabet: Alphabet) -> RunConfig:
@@ -99,7 +99,7 @@ def sedd_small(alphabet: Alphabet) -> RunConfig:
 def _denoising(config: RunConfig, family: Literal["mdlm", "sedd"]) -> RunConfig:
     """A denoiser instead, which needs no window and no order."""
     model = config.model
-    # What tells SEDD the noise: 256 waves through 128 units twice, then 6 vectors a layer and 2 at the end.
+    # How SEDD reads the noise level: 256 waves through 128 units twice, then 6 vectors a layer and 2 at the end.
     condition = 257 * 128 + 129 * 128 + 129 * (6 * model.num_layers + 2) * model.width if family == "sedd" else 0
     return replace(_left_to_right(_blind(config, condition)), family=family)
 
@@ -117,7 +117,7 @@ def _window_size(model: ModelConfig) -> int:
 
 
 def _widen(model: ModelConfig, parameters: int) -> ModelConfig:
-    """A model whose MLP has about so many parameters more, or fewer."""
+    """A model whose MLP has about that many parameters more, or fewer."""
     units = parameters / (2 * model.width * model.num_layers)
     return replace(model, ff_width=model.ff_width + 32 * round(units / 32))
 

@@ -236,12 +236,12 @@ class Run:
         self,
         saved: Saved,
         keep: int,
-        described: FolderConfig | None = None,
+        folder_config: FolderConfig | None = None,
         tokenizer: Tokenizer | None = None,
     ) -> None:
         """Write a complete checkpoint or none, then drop the oldest beyond `keep`.
 
-        `described` and `tokenizer` make it a model folder, so that an unfinished run can write.
+        `folder_config` and `tokenizer` make it a model folder, so that an unfinished run can write.
         """
         step = int(saved.state["step"])
         final = self._path(step)
@@ -251,8 +251,8 @@ class Run:
             part.mkdir()
             _save_tensors(saved.weights, part / MODEL)
             _save_tensors(saved.optimizer, part / OPTIMIZER)
-            if described is not None:
-                config.dump(described, part / CONFIG)
+            if folder_config is not None:
+                config.dump(folder_config, part / CONFIG)
             if tokenizer is not None:
                 tokenizer.save(part)
             sums = {name: hash_file(part / name) for name in (MODEL, OPTIMIZER)}
