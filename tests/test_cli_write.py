@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -30,9 +31,10 @@ from reviser.decoding.presets import DEFAULT, GREEDY, PAPER, Sampling
 from reviser.decoding.writer import Writer
 from reviser.errors import ConfigError
 from reviser.model import folder as folders
-from reviser.model.checkpoint import save_pretrained
+from reviser.model.checkpoint import pack_folder, save_pretrained
 from reviser.tokenizer import load
 from reviser.viewer.live import printable
+from reviser.viewer.terminal import visible
 
 GAPLESS = st.text(st.characters(exclude_characters="_"))
 PROMPT, GAP = "The old", "The old ___ still."
@@ -100,7 +102,8 @@ def test_text_and_document_are_what_the_writer_gives(
         given = len(writer.tokenizer.encode(PROMPT))
         tokens = f", +{each.num_tokens - given} tokens" if command == "edit" else f" for {each.num_tokens} tokens"
         assert line.startswith(f"{each.num_actions} actions{tokens}, log-probability ")
-        assert line.endswith("stopped by itself" if each.has_stopped else "not finished: --max-actions 40")
+        ends = {"model": "stopped by itself", "actions": "ended by --max-actions 40"}
+        assert line.endswith((ends | {"length": "ended by --max-tokens 30"})[each.ended_by])
     assert lines[-1].startswith("3 texts, ")
     found = document(capsys, command, text, *flags)
     assert (found["command"], found["given"], found["model"], found["seed"]) == (command, text, model, 7)
@@ -108,7 +111,8 @@ def test_text_and_document_are_what_the_writer_gives(
     for each, entry in zip(wanted, found["texts"], strict=True):
         assert (entry["text"], entry["new"]) == (each.text, each.new)
         assert entry["log_probability"] == each.log_probability
-        assert (entry["has_stopped"], entry["num_actions"]) == (each.has_stopped, each.num_actions)
+        assert (entry["has_stopped"], entry["ended_by"]) == (each.has_stopped, each.ended_by)
+        assert entry["num_actions"] == each.num_actions
         assert len(entry["actions"]) == len(entry["trajectory"]["log_probabilities"]) == each.num_actions
         assert tuple(entry["trajectory"]["actions"]) == each.trajectory.actions
 
@@ -138,17 +142,19 @@ def test_the_trajectory_file_replays_and_shows(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "written.jsonl"
-    asked = ["infill", GAP, "--n", 2, "--max-actions", 9, "--model", model, "--out", path]
+    asked = ["infill", GAP, "--n", 4, "--max-actions", 9, "--max-tokens", 4, "--model", model, "--out", path]
     found = document(capsys, *asked)
     assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == [
         entry["trajectory"] for entry in found["texts"]
     ]
-    assert run(capsys, "trajectory", "check", path)[0] == "2 trajectories replay\n"
+    assert run(capsys, "trajectory", "check", path)[0] == "4 trajectories replay\n"
     assert "The old| still." in run(capsys, "trajectory", "show", path, "--index", 0)[0]
     for number, entry in enumerate(found["texts"]):
         shown = run(capsys, "trajectory", "show", path, "--index", number)[0]
-        assert entry["trajectory"]["has_stopped"] == entry["has_stopped"] == ("STOP" in shown)
-        assert ("not finished" in shown) == (not entry["has_stopped"])
+        assert entry["trajectory"]["ended_by"] == entry["ended_by"]
+        assert ("STOP" in shown) == (entry["ended_by"] in ("model", "length"))
+        assert ("not finished" in shown) == (entry["ended_by"] == "actions")
+        assert ("ended by a full canvas" in shown) == (entry["ended_by"] == "length")
         assert f"{entry['num_actions']} actions for {entry['num_tokens']} tokens" in shown
 
 
@@ -197,9 +203,9 @@ def test_the_help_says_what_the_fields_say() -> None:
     assert isinstance(commands.choices, dict)
     commands.choices["generate"].print_help(capture)
     words = " ".join(capture.getvalue().split())
-    assert "only the k most probable; 0 is all (default 50)" in words
+    assert "only the k most probable actions; 0 is all (default 50)" in words
     assert "--calm, --no-calm a run of MOVEs spells one distance" in words
-    assert "never longer than needed (default on)" in words
+    assert "no longer than needed (default on)" in words
     assert "as probable as the most probable (default 0.06)" in words
 
 
@@ -244,8 +250,11 @@ def test_standard_input_is_a_text(
         (["generate", "x", "--temperature", "hot"], "temperature is 'hot'; it must be a number"),
         (["generate", "x", "--top-p", "0"], "top_p=0.0 must be above 0 and at most 1"),
         (["generate", "x", "--greedy", "--move-temperature", "1"], "means nothing at temperature=0; drop one"),
-        (["generate", "x", "--live", "--json"], "--live shows every text as it is written, --json only what comes"),
-        (["generate", "x", "--live", "--best-of", "2"], "--best-of only what comes of it; drop one"),
+        (
+            ["generate", "x", "--live", "--json"],
+            "--live shows every text as it is written, --json only the result; drop one",
+        ),
+        (["generate", "x", "--live", "--best-of", "2"], "--best-of only the result; drop one"),
         (["generate", "x", "--device", "abacus"], "--device abacus is not usable here; write cpu, or cuda where"),
         (["generate", "x", "--device", "cuda:99"], "--device cuda:99 is not usable here; write cpu, or cuda where"),
         (["generate", "\ud800"], "is a lone surrogate"),
@@ -264,9 +273,24 @@ def test_a_model_that_is_not_there_is_one_line(
     assert fail(capsys, "generate", "x") == wanted
 
 
-def test_a_file_that_cannot_be_written_is_one_line(
-    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("flag", ["--out", "--html"])
+def test_a_file_that_cannot_be_written_is_one_line_before_the_work(
+    flag: str, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "taken").write_text("")
+    path = tmp_path / "taken" / "new" / "x"
+    asked = ["generate", "x", "--model", model, "--max-actions", "2", flag]
+    assert fail(capsys, *asked, path) == f"cannot write {path}: Not a directory; give another file"
+    assert "File name too long; give another file" in fail(capsys, *asked, tmp_path / ("x" * 300))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["taken"]
+    run(capsys, *asked, os.devnull)
+    run(capsys, *asked, tmp_path / "some" / "new" / "file")
+
+
+def test_a_disk_that_fills_up_meanwhile_is_one_line(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("reviser.cli.write.check_output", lambda option, path: None)
     (tmp_path / "taken").write_text("")
     for flag in ("--out", "--html"):
         assert (
@@ -275,18 +299,50 @@ def test_a_file_that_cannot_be_written_is_one_line(
         assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: cannot write {tmp_path}/taken/x: ")
 
 
-def test_the_shipped_model_is_the_default_and_decodes_in_int8(
-    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("command", "text"), COMMANDS)
+def test_the_title_of_a_card_is_the_beginning_of_the_whole_text(
+    command: str, text: str, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = document(capsys, "generate", PROMPT, "--model", model, "--weights", "int8")
-    exact = document(capsys, "generate", PROMPT, "--model", model)
-    monkeypatch.setattr(folders, "SHIPPED", Path(model))
-    shipped = document(capsys, "generate", PROMPT)
-    assert shipped["model"] == "tiny"
-    assert shipped["texts"][0]["log_probability"] == given["texts"][0]["log_probability"]
-    assert exact["texts"][0]["log_probability"] != given["texts"][0]["log_probability"]
-    auto = document(capsys, "generate", PROMPT, "--weights", "auto")
-    assert auto["texts"][0]["log_probability"] == exact["texts"][0]["log_probability"]
+    asked = [command, text, "--n", 2, "--max-actions", 30, "--model", model, "--html", tmp_path / "page.html"]
+    texts = [entry["text"] for entry in document(capsys, *asked)["texts"]]
+    page = (tmp_path / "page.html").read_text("utf-8")
+    [data] = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)
+    assert [example["title"] for example in json.loads(data)["examples"]] == [visible(each)[:200] for each in texts]
+    if command != "edit":
+        assert all(example["title"].startswith(PROMPT) for example in json.loads(data)["examples"])
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "said"),
+    [
+        (PROMPT, ["--stop-bias", 99], "stopped by itself"),
+        (PROMPT, ["--stop-bias", -99, "--max-actions", 9], "ended by --max-actions 9"),
+        (PROMPT, ["--stop-bias", 9, "--min-tokens", 3, "--max-tokens", 3], "ended by --max-tokens 3"),
+        ("x" * 62, ["--stop-bias", 9, "--min-tokens", 2], "ended by the canvas, which holds 64 tokens"),
+        (PROMPT, ["--stop-bias", -99], "ended by the model's context: 120 positions with the given text"),
+    ],
+)
+def test_what_ended_a_text_is_said(
+    text: str, flags: list[object], said: str, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = run(capsys, "generate", text, "--model", model, *flags)[1]
+    assert re.search(rf", {re.escape(said)}, \d+ actions/s$", line.rstrip())
+
+
+def test_the_shipped_model_is_the_default_and_decodes_in_int8(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(folders, "SHIPPED", pack_folder(model, tmp_path / "rounded", "int8"))
+
+    def score(*flags: object) -> float:
+        found = document(capsys, "generate", PROMPT, *flags)
+        assert found["model"] == (model if model in flags else "rounded")
+        return float(found["texts"][0]["log_probability"])
+
+    assert score() == score("--model", "shipped") == score("--weights", "auto") == score("--weights", "int8")
+    assert score() != score("--weights", "float32")
+    assert score("--model", model) == score("--model", model, "--weights", "float32")
+    assert score("--model", model) != score("--model", model, "--weights", "int8")
 
 
 def test_live_without_a_terminal_is_the_text_alone(model: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -399,7 +455,9 @@ def test_ctrl_c_leaves_what_was_written_and_a_clean_terminal(model: str) -> None
     screen = Screen(50, 12).feed(written.decode().replace("^C", ""))
     *text, status, stopped = screen.text.split("\n")
     assert text[0].startswith(PROMPT)
-    assert "actions for " in " ".join([*text, status])
+    said = "".join([*text, status])
+    assert "actions for " in said
+    assert "interrupted" in said
     assert (stopped, screen.has_cursor) == ("stopped", True)
 
 
@@ -453,7 +511,7 @@ def test_a_run_folder_stands_for_its_model(model: str, tmp_path: Path, capsys: p
 
 def test_a_text_that_ends_in_a_space_is_noted_once(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--max-actions", 3, "--model", model]
-    assert "note: most tokens bring the space" in run(capsys, "generate", PROMPT + " ", *flags)[1]
+    assert "note: most tokens begin with a space" in run(capsys, "generate", PROMPT + " ", *flags)[1]
     assert "note" not in run(capsys, "generate", PROMPT, *flags)[1]
 
 
