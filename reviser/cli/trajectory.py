@@ -1,4 +1,4 @@
-"""`reviser trajectory`: make, show, check and count trajectories."""
+"""`reviser trajectory`: make, show, check and summarise trajectories."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORDER_HELP = "e.g. random-walk, runs:jump=0.05,start=end, left-to-right, 0.7*run
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = commands.add_parser("trajectory", help="make, show, check and count trajectories")
+    parser = commands.add_parser("trajectory", help="make, show, check and summarise trajectories")
     kinds = parser.add_subparsers(title="subcommands", required=True, metavar="WHAT")
     for adder in (_add_make, _add_show, _add_check, _add_stats):
         adder(kinds)
@@ -34,7 +34,7 @@ def _add_make(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser = add_command(
         kinds,
         "make",
-        "draw trajectories that write a text, one JSON object a line",
+        "draw trajectories that write a text, one JSON object per line",
         "  reviser trajectory make 'Mary had a little lamb.' --order random-walk --seed 3\n"
         "  reviser trajectory make notes.txt --order runs:jump=0.05 --prefix 8 --count 4 > notes.trajectories.jsonl",
         has_json=False,
@@ -46,11 +46,13 @@ def _add_make(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument(
         "--tokenizer", default="default", help="name, tokenizer.json or folder (default: the shipped)"
     )
-    parser.add_argument("--prefix", type=int, default=0, help="tokens at the front given as prompt")
-    parser.add_argument("--suffix", type=int, default=0, help="tokens at the end given, to infill before them")
-    parser.add_argument("--max-length", type=int, default=512, help="tokens the canvas holds (default 512)")
-    parser.add_argument("--operators", help="comma-separated; default: what the order uses")
-    parser.add_argument("--json", action="store_true", help="one JSON array instead of lines")
+    parser.add_argument("--prefix", type=int, default=0, help="how many tokens at the front are given, as a prompt")
+    parser.add_argument(
+        "--suffix", type=int, default=0, help="how many tokens at the end are given, to infill before them"
+    )
+    parser.add_argument("--max-length", type=int, default=512, help="most tokens on the canvas (default 512)")
+    parser.add_argument("--operators", help="operators to enable, comma-separated (default: those the order uses)")
+    parser.add_argument("--json", action="store_true", help="print one JSON array instead of lines")
     parser.set_defaults(run=run_make)
 
 
@@ -58,7 +60,7 @@ def _add_show(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser = add_command(
         kinds,
         "show",
-        "print the canvas after each action, the cursor as a bar; or write a page that plays it",
+        "print the canvas after each action, or write a page that plays it",
         "  reviser trajectory make 'Hello there, world.' | reviser trajectory show -\n"
         "  reviser trajectory show notes.trajectories.jsonl --index 2 --no-color\n"
         "  reviser trajectory show notes.trajectories.jsonl --html notes.html",
@@ -68,8 +70,8 @@ def _add_show(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument("--index", type=int, help="only this trajectory, counted from 0")
     parser.add_argument("--tokenizer", help="name, tokenizer.json or folder (default: the one the file names)")
     parser.add_argument("--width", type=int, help="columns (default: the terminal's)")
-    parser.add_argument("--no-color", action="store_true", help="no colours; inserted text stands in [brackets]")
-    parser.add_argument("--html", metavar="FILE", help="write one page that plays all of them, and print nothing")
+    parser.add_argument("--no-color", action="store_true", help="no colours; inserted text is shown in [brackets]")
+    parser.add_argument("--html", metavar="FILE", help="write a page that plays all of them instead of printing them")
     parser.set_defaults(run=run_show)
 
 
@@ -77,7 +79,7 @@ def _add_check(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser = add_command(
         kinds,
         "check",
-        "replay each trajectory under its own rules; exit 1 at the first bad action",
+        "replay each trajectory under its own rules; exit code 1 at the first invalid action",
         "  reviser trajectory check notes.trajectories.jsonl\n  reviser trajectory check - --json < file.jsonl",
     )
     parser.add_argument("file", help="a trajectory file, or - for standard input")
@@ -88,13 +90,13 @@ def _add_stats(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser = add_command(
         kinds,
         "stats",
-        "the paper's table for a trajectory file or, with --order, for an order alone (null statistics)",
+        "print the paper's statistics of a trajectory file or, with --order, of an order without a model",
         "  reviser trajectory stats --order random-walk --n 145\n  reviser trajectory stats file.jsonl --json",
     )
     parser.add_argument("file", nargs="?", help="a trajectory file, or - for standard input")
-    parser.add_argument("--order", help=f"null statistics of this order ({ORDER_HELP})")
-    parser.add_argument("--n", type=int, default=145, help="tokens per target, with --order (default 145)")
-    parser.add_argument("--samples", type=int, default=1000, help="trajectories drawn, with --order (default 1000)")
+    parser.add_argument("--order", help=f"draw from this order instead of reading a file ({ORDER_HELP})")
+    parser.add_argument("--n", type=int, default=145, help="tokens per text, with --order (default 145)")
+    parser.add_argument("--samples", type=int, default=1000, help="how many to draw, with --order (default 1000)")
     parser.add_argument("--seed", type=int, default=0, help="random seed, with --order")
     parser.set_defaults(run=run_stats)
 
@@ -137,7 +139,7 @@ def _read_text(argument: str) -> str:
         if error.errno != errno.ENAMETOOLONG:
             raise DataError(f"cannot read {argument}: {error.strerror}") from None
     if argument.endswith((".txt", ".md")) and not any(map(str.isspace, argument)):
-        raise DataError(f"no file {argument}; to write these very words, pipe them to: reviser trajectory make -")
+        raise DataError(f"no file {argument}; to use the name itself as text, pipe it to: reviser trajectory make -")
     return argument
 
 
