@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from reviser.actions import Alphabet
-from reviser.cli import models
+from reviser.cli import model_folders as models
 from reviser.config import CanvasConfig
 from reviser.errors import CheckpointError, ReviserError, TokenizerError
 from reviser.model.author import import_checkpoint, infer_config, names, read_tensors

@@ -21,7 +21,7 @@ from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft
 from reviser.tokenizer import load
-from reviser.training.reviser_family import write_samples
+from reviser.training.reviser_family import REVISER
 
 ALPHABET = Alphabet(num_text=20, pad=19)
 TINY = ModelConfig(num_text=20, pad=19, num_layers=2, width=16, num_heads=2, ff_width=32, context=40, max_length=32)
@@ -181,13 +181,13 @@ def test_the_last_prompt_that_fits_gets_one_action() -> None:
 
 def test_samples_hold_each_prompt_and_what_grew_of_it() -> None:
     model = Transformer(SETTINGS.model).train()
-    text = write_samples(model, load("bytes"), SETTINGS)
+    text = REVISER.write_samples(model, load("bytes"), SETTINGS)
     assert text.count("--- ") == 3
     assert "--- 'The old lighthouse', " in text
     assert model.training
-    assert write_samples(model, load("bytes"), SETTINGS) == text
+    assert REVISER.write_samples(model, load("bytes"), SETTINGS) == text
 
 
 def test_samples_of_a_tiny_model_begin_with_part_of_the_prompt() -> None:
     settings = replace(SETTINGS, model=replace(SETTINGS.model, context=16, max_length=60))
-    assert "--- 'The old ', " in write_samples(Transformer(settings.model), load("bytes"), settings)
+    assert "--- 'The old ', " in REVISER.write_samples(Transformer(settings.model), load("bytes"), settings)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from reviser.orders.draw_speed import measure
 from tiny import SETTINGS, make_trainer, random_model
 
 from reviser import plugins
@@ -23,7 +24,6 @@ from reviser.data.shards import Shards
 from reviser.errors import ConfigError
 from reviser.evaluation.metrics.likelihood import rules_of
 from reviser.orders.draw import draw, has_kernel
-from reviser.orders.draw_speed import measure
 from reviser.orders.policies import LeftToRight
 from reviser.orders.record import Draft
 from reviser.orders.registry import ORDERS, format_order, order_name, parse_order, register_order
