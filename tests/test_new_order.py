@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from reviser.orders.draw_speed import measure
 from tiny import SETTINGS, make_trainer, random_model
 
 from reviser import plugins
+from reviser.bench.draw_speed import measure
 from reviser.canvas import Rules
 from reviser.config import CanvasConfig
 from reviser.data.batches import Batches
