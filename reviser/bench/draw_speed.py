@@ -18,7 +18,7 @@ from reviser.canvas import Rules
 from reviser.errors import ConfigError, TrajectoryError
 from reviser.orders.draw import allocate_rows, draw_rows, encode_order, has_kernel
 from reviser.orders.kernels import stream_states
-from reviser.orders.policies import Choice, LeftToRight, Order, RandomWalk, Runs
+from reviser.orders.policies import LeftToRight, Order, RandomWalk, Runs, is_choice
 from reviser.orders.record import Draft
 from reviser.orders.registry import order_name
 from reviser.orders.replay import operator_bits, replay_many
@@ -44,7 +44,7 @@ def measure(
 
 def measure_order(order: Order, num_tokens: int, threads: int, seconds: float) -> dict[str, float]:
     """Actions per second and actions per token of an order that is no mixture."""
-    if isinstance(order, Choice):
+    if is_choice(order):
         raise ConfigError(f"{order_name(order)} is a mixture; measure its orders one by one")
     work, threads = (_work, threads) if has_kernel(order) else (_draw_plainly, 1)
     with ThreadPoolExecutor(threads) as pool:

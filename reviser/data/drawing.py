@@ -18,7 +18,7 @@ from reviser.errors import ConfigError, TrajectoryError
 from reviser.orders.draw import Rows, allocate_rows, draw_rows, encode_order, has_kernel
 from reviser.orders.history import num_moves
 from reviser.orders.kernels import NO_DRAW, TOO_LONG
-from reviser.orders.policies import Choice, Order, components, pick
+from reviser.orders.policies import Order, components, is_choice, pick
 from reviser.orders.record import Trajectory
 from reviser.orders.rng import Random
 
@@ -57,7 +57,7 @@ def history_sizes(examples: Examples, drawn: Rows) -> npt.NDArray[np.int64]:
 
 def exact_log_q(order: Order, rules: Rules, examples: Examples, drawn: Rows) -> npt.NDArray[np.float64]:
     """log q of each trajectory; where the order picks from several, `drawn` knows only that of the one it picked."""
-    if not isinstance(order, Choice) or not order.has_likelihood:
+    if not is_choice(order) or not order.has_likelihood:
         return drawn.log_q
     values = []
     for i in range(len(examples)):
@@ -69,7 +69,7 @@ def exact_log_q(order: Order, rules: Rules, examples: Examples, drawn: Rows) -> 
 def _pick(order: Order, examples: Examples) -> tuple[Sequence[Order], npt.NDArray[np.int64]]:
     """Which order draws which example."""
     orders, which = components(order), np.zeros(len(examples), np.int64)
-    if isinstance(order, Choice):
+    if is_choice(order):
         for i, state in enumerate(examples.states.tolist()):
             rng = Random(state)
             which[i] = orders.index(pick(order, rng))
