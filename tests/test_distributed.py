@@ -199,3 +199,12 @@ def test_every_model_and_optimizer_learns_in_two_processes(
     assert start(data, tmp_path / "one", *CHANGES, *changes, "train.steps=4") == 0
     assert run_two(fresh(data, tmp_path / "two", *changes, "train.steps=4"), tmp_path) == [0, 0]
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-3)
+
+
+@pytest.mark.slow
+def test_muon_in_shards_is_resumed(data: Path, tmp_path: Path) -> None:
+    changes, run = ("train.parallel=fsdp", "optimizer.name=muon", "train.steps=4"), tmp_path / "run"
+    assert start(data, tmp_path / "one", *CHANGES, *changes) == 0
+    assert run_two([*fresh(data, run, *changes), "--steps", 2], tmp_path) == [0, 0]
+    assert run_two(["--resume", run], tmp_path) == [0, 0]
+    assert losses(run) == pytest.approx(losses(tmp_path / "one"), rel=1e-3)
