@@ -1,6 +1,6 @@
 """docs/samples.md: what the shipped model writes, unselected; `python tools/make_samples.py > docs/samples.md`.
 
-Every prompt is written into once a seed, with the sampling that the commands use where none is given.
+Each prompt is used once per seed, with the commands' default sampling.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ HEAD = """# Samples of the shipped model
 Nothing here is selected: two seeds for every prompt, one after the other, from
 `python tools/make_samples.py > docs/samples.md`. The commands give the same, for example
 `reviser generate 'Bees are' --seed 1` and `reviser infill 'He played for ___ until he retired in 1998.' --seed 2`; on
-another kind of processor a close choice may fall the other way. What was given is **bold**. Behind each text: actions
-for tokens, and how many insertions were not at the end of what stood there.
+another kind of processor a close choice may fall the other way. The given text is **bold**. After each text: actions
+for tokens, how many insertions were not at the end of the text so far, and "cut off" where a limit ended it.
 """
 
 
