@@ -176,4 +176,4 @@ def test_the_readme_is_short_and_shows_a_real_edit(capsys):
     main(["trajectory", "show", str(ROOT / "docs" / "demo.jsonl"), "--width", "80"])
     shown = capsys.readouterr().out.splitlines()[:-2]
     assert "\n".join(["```", *shown, "```"]) in readme
-    assert readme.count("\n") <= 150
+    assert readme.count("\n") <= 120

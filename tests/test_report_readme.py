@@ -63,7 +63,7 @@ def test_a_tables_number_is_one_that_its_result_has(tmp_path: Path) -> None:
     "name, count",
     [
         ("README.md", 1),
-        ("docs/reproduce.md", 1),
+        ("docs/reproduce.md", 2),
         ("docs/report.md", 1),
         ("docs/trajectories.md", 1),
         ("docs/training.md", 1),

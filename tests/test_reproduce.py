@@ -434,7 +434,7 @@ def test_tables_hold_our_numbers_beside_the_papers(setup: Setup) -> None:
     [arena_table] = [table for table in tables if table.title.startswith("Arena")]
     assert ("left to right", "61.30", "54.40", "75 (50 to 90)") in arena_table.rows
     short = tables[0]
-    assert (short.title, short.columns[:3]) == ("In short", ("system", "evalPPL", "distinct-2"))
+    assert (short.title, short.columns[:3]) == ("Summary", ("system", "evalPPL", "distinct-2"))
     assert ("our Reviser", "-", "-", "75 (50 to 90)") in short.rows
     assert short.rows[-1] == ("the original text", "20.0 ± 1.0", "20.0 ± 1.0", "-")
     assert len(tables) == 4

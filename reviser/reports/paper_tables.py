@@ -41,6 +41,8 @@ SUMMARY = {
     "gmacs": "1e9 multiply-accumulates a text",
     "seconds": "seconds a text",
 }
+SHORT_SUMMARY = ("bits_per_byte", "perplexity", "mauve", "win_percent", "whole_bits_per_byte", "gmacs")
+"""The columns of README.md."""
 DIFFERENCES = {
     "bits_per_byte_more": "bits/byte more than left to right, at most",
     "perplexity_ratio": "times left to right's evalPPL",
@@ -86,7 +88,7 @@ COSTS = {
     "texts_timed": "texts timed",
 }
 TABLES: dict[str, tuple[str, dict[str, str]]] = {
-    "summary": ("In short", SUMMARY),
+    "summary": ("Summary", SUMMARY),
     "differences": ("Differences on the same prompts", DIFFERENCES),
     "systems": ("The systems", MODELS),
     "arena": (
@@ -115,6 +117,15 @@ def reproduction(document: Document) -> list[Table]:
         _table(key, list(rows), by, document) for key, rows in groupby(document["rows"], key=lambda row: row["table"])
     ]
     return tables + [tabulate("What was run", list(each), _cells(RUN)) for each in [document.get("commands")] if each]
+
+
+def short_reproduction(document: Document) -> Table:
+    """The summary with the columns that a reader needs first; the first table of one that has no summary."""
+    rows = [row for row in document["rows"] if row["table"] == "summary"]
+    if not rows:
+        return reproduction(document)[0]
+    kept = {"system", *SHORT_SUMMARY}
+    return _table("summary", [{k: v for k, v in row.items() if k in kept} for row in rows], _Names(), document)
 
 
 class _Names(dict[str, str]):

@@ -38,8 +38,11 @@ RENDERERS: dict[str, Callable[[Document], list[Table]]] = {
     "trajectory_speed": speeds.trajectory_speed,
 }
 """By kind, in the order in which a report shows them; other kinds come last, as one table of their rows."""
-SHORT: dict[str, Callable[[Document], Table]] = {"orders": speeds.short_orders}
-"""What stands in README.md for a kind whose first table has too many rows for it."""
+SHORT: dict[str, Callable[[Document], Table]] = {
+    "orders": speeds.short_orders,
+    "reproduction": paper_tables.short_reproduction,
+}
+"""What stands in README.md for a kind whose first table is too large for it."""
 
 
 @dataclass(frozen=True, slots=True)
