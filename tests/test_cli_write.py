@@ -354,7 +354,7 @@ def test_writing_does_not_load_torchs_compiler(model: str) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["generate", "Hi", "--modle", "x"], "no such option here: --modle x; see reviser generate --help"),
+        (["generate", "Hi", "--modle", "x"], "no such option here: --modle; see reviser generate --help"),
         (["generate", "Hi", "--n", "x"], "argument --n: invalid int value: 'x'; see reviser generate --help"),
         (["infill"], "the following arguments are required: TEXT; see reviser infill --help"),
         ([], "the following arguments are required: COMMAND; see reviser --help"),

@@ -214,7 +214,7 @@ def test_a_run_goes_on_with_its_own_data_alone(
 def test_data_without_held_out_text_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = make_data(tmp_path, num_documents=5, holdout=0.0)
     line = fail(capsys, "debug", "--data", folder, "--out", tmp_path / "run")
-    assert line == f"{folder}: no document in split heldout; prepare more text or another --holdout"
+    assert line == f"{folder}: no document in split heldout; prepare more text or choose another --holdout"
 
 
 @pytest.mark.parametrize("log_every", [1, 100])

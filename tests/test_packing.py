@@ -292,7 +292,8 @@ def test_pack_refuses_in_one_line(
 
 def test_info_shows_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", str(folder)]) == 0
-    shown = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())
+    table, notes = capsys.readouterr().out.split("\n\n")
+    shown = dict(line.split("  ", 1) for line in table.splitlines())
     shown = {name: value.strip() for name, value in shown.items()}
     assert shown["folder"] == str(folder)
     assert shown["parameters"] == f"{num_parameters(TINY):,}"
@@ -301,7 +302,7 @@ def test_info_shows_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert shown["trained for"] == "600 steps, 78,643,200 positions"
     size = sum(path.stat().st_size for path in folder.iterdir())
     assert shown["on disk"] == f"{size / 1e6:.1f} MB"
-    assert shown["notes"] == "Of a test."
+    assert notes == "Of a test.\n"
     assert main(["info", str(folder), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["num_parameters"], told["num_bytes"], told["weights"]) == (num_parameters(TINY), size, "float32")

@@ -257,7 +257,7 @@ def test_bench_prints_one_json_document(capsys):
     assert list(row["orders"]) == ["random-walk", "runs", "left-to-right"]
     assert all(each["actions_per_s"] > 0 for each in row["orders"].values())
     assert row["orders"]["left-to-right"]["actions_per_token"] == 1.0
-    assert run(capsys, "bench", "trajectories", "--seconds", "0.01", "--n", "20")[1].startswith("order")
+    assert run(capsys, "bench", "trajectories", "--seconds", "0.01", "--n", "20")[1].startswith("Speed of drawing")
     assert "n=0 must be from 1 to 10000" in run(capsys, "bench", "trajectories", "--n", "0")[2]
     assert "threads=300 must be from 1 to 256" in run(capsys, "bench", "trajectories", "--threads", "300")[2]
     assert (
@@ -276,7 +276,8 @@ def test_every_command_has_help_with_two_examples():
 
     for path, parser in leaves(build_parser(), ["reviser"]):
         assert parser.description, path
-        assert parser.epilog.count(" ".join(path)) >= 2, path
+        examples = parser.epilog.replace("reviser --plugin mine.py", "reviser")
+        assert examples.count(" ".join(path)) >= 2, path
 
 
 def test_help_is_quick_and_needs_no_torch():

@@ -34,7 +34,6 @@ from reviser.evaluation.suites import (
 from reviser.evaluation.suites.probability import named_orders
 from reviser.evaluation.suites.writing import DEVICE, RULER, SEEDS, SYSTEM, TEXTS
 from reviser.reports.results import format_command, write_result
-from reviser.reports.sections import write_report
 
 MIN_TEXTS = 100
 """MAUVE's least number of texts for each seed."""
@@ -218,6 +217,8 @@ def run_everything(
     chosen: EvalAll, listener: Listener = SILENT, show: Callable[[dict[str, Any]], None] | None = None
 ) -> dict[str, Any]:
     """Do what is not done, and report; what is in the folder then, and which suites failed."""
+    from reviser.reports.sections import write_report  # loads numpy, which --help does without
+
     folder = Path(chosen.folder)
     folder.mkdir(parents=True, exist_ok=True)
     failed = []
