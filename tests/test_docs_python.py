@@ -19,6 +19,13 @@ def blocks(name: str, language: str = "python") -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", (DOCS / name).read_text("utf-8"), re.M | re.S)
 
 
+def test_the_example_of_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    [example] = blocks("../README.md")
+    exec(compile(example, "README.md", "exec"), {})
+    out, readme = capsys.readouterr().out, (DOCS.parent / "README.md").read_text("utf-8")
+    assert f"\n{out.split('.')[0]}.\n" in readme  # what the command with the same seed prints there
+
+
 def test_the_examples_of_the_python_page_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -177,3 +177,17 @@ def test_the_readme_is_short_and_shows_a_real_edit(capsys):
     shown = capsys.readouterr().out.splitlines()[:-2]
     assert "\n".join(["```", *shown, "```"]) in readme
     assert readme.count("\n") <= 120
+
+
+def test_the_walks_through_the_code_are_short_and_their_files_exist():
+    page = (ROOT / "docs" / "code.md").read_text("utf8")
+    walks = page.split("\n### ")[1:]
+    assert [walk.split("\n")[0] for walk in walks] == ["A prompt", "A document", "A result"]
+    for walk in walks:
+        assert 1 <= len(re.findall(r"^\d+\. ", walk, re.M)) <= 12
+
+
+def test_links_in_readme_and_docs_lead_somewhere():
+    for path in [ROOT / "README.md", ROOT / "LOG.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for link in re.findall(r"\]\(([^)#\s]+)", path.read_text("utf8")):
+            assert "://" in link or (path.parent / link).exists(), f"{path.name}: {link}"
