@@ -309,7 +309,7 @@ def test_what_has_no_kernel_is_the_same_in_processes_and_its_speed_is_noted_once
     apart = stream(source, order, rules, workers=2, note=notes.append)
     assert apart._workers is not None
     given = take(apart, 8)
-    monkeypatch.setattr(batches, "can_send", lambda *_: False)
+    monkeypatch.setattr(Packer, "can_be_sent", lambda _: False)
     for start, position in ((0, Position()), (3, given[2].after)):
         alone = stream(source, order, rules, position=position)
         assert alone._workers is None

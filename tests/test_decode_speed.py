@@ -25,7 +25,7 @@ def test_it_times_the_engine_and_the_bare_step_with_every_kind_of_step(capsys: p
 def test_it_times_transformers_where_it_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("transformers")
     assert main(["bench", "decode", *TINY, "--new", "8"]) == 0
-    assert "ours_over_transformers" in capsys.readouterr().out
+    assert "transformers, tokens/s" in capsys.readouterr().out
 
 
 def test_what_is_measured_is_a_result_that_a_report_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

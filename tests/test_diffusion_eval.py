@@ -103,7 +103,7 @@ def test_likelihood_compares_families_in_one_table(folders, texts, tmp_path, cap
     steps = {"mdlm": ",steps=9"}
     names = [f"{family}={folders / family}{steps.get(family, '')}" for family in ("mdlm", "reviser", "sedd")]
     systems = [word for name in names for word in ("--system", name)]
-    words = ("eval", "likelihood", *systems, "--order", "left-to-right", "--texts", texts, "--prefix", 20)
+    words = ("eval", "likelihood", texts, *systems, "--order", "left-to-right", "--prefix", 20)
     code, out, _ = run(capsys, *words, "--length", 40, "--samples", 2, "--json")
     rows = json.loads(out)["rows"]
     assert code == 0
@@ -202,7 +202,7 @@ def test_a_folder_shown_tells_what_a_denoiser_sees(family, folders, capsys):
 def test_errors_are_one_line(folders):
     with pytest.raises(ConfigError, match="steps=0 must be a whole number of at least 1"):
         open_system(f"it={folders / 'mdlm'},steps=0")
-    with pytest.raises(ConfigError, match="steps are a diffusion model's"):
+    with pytest.raises(ConfigError, match="only a diffusion model has steps"):
         open_system(f"it={folders / 'reviser'},steps=8")
     long = Prompt("p:9", "x" * 300, " and then some.")
     with pytest.raises(ConfigError, match="has 300 tokens, but the model was trained with canvases of 300 at most"):

@@ -348,7 +348,7 @@ def test_the_commands_take_them_and_know_their_weights(family, specs, tmp_path, 
     texts, out, made = (tmp_path / name for name in ("texts.jsonl", "likelihood.json", "made.jsonl"))
     texts.write_text("".join(json.dumps({"text": f"{n} walked on and on, " * 9}) + "\n" for n in range(3)))
     shared = ["--ruler", "bytes", "--device", "cpu", "--out", str(out), "--system", f"it={specs[family]}"]
-    words = ["eval", "likelihood", "--texts", str(texts), "--prefix", "4", "--length", "12"]
+    words = ["eval", "likelihood", str(texts), "--prefix", "4", "--length", "12"]
     assert main([*words, *shared]) == 0
     [row] = json.loads(out.read_text())["rows"]
     assert row["weights_sha256"] == hash_file(weights_file(specs[family]))

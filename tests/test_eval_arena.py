@@ -378,17 +378,15 @@ def test_scoring_again_needs_judgments_alone(tmp_path: Path, capsys: pytest.Capt
     assert printed["agreement"]["value"] == 1.0
     assert arena("--judgments", path) == 0
     table = capsys.readouterr().out
-    assert "judge: reader" in table
-    assert "100.0%   51.0% to 100.0% (4 prompts)" in table
+    assert "measured by judge reader" in table
+    assert table.splitlines()[2].split() == "a b 8 0 0 100.0% 51.0% to 100.0% 4".split()
     assert "strengths of two groups do not compare" in table
 
 
 def test_only_what_is_asked_for_is_scored(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from reviser.cli import eval_arena
-
-    monkeypatch.setattr(eval_arena, "_open_judge", lambda args: Reader())
+    monkeypatch.setattr("reviser.evaluation.suites.preference.Arena._open_judge", lambda suite: Reader())
     path, made = tmp_path / "judgments.jsonl", save(tmp_path / "g.jsonl", write_all("abc", 4))
     words = (made, "--judge", "likelihood", "--model", "x", "--judgments", path, "--json")
     for n, wins in ((4, 4), (2, 2), (4, 4)):
@@ -404,7 +402,7 @@ def test_only_what_is_asked_for_is_scored(
     [
         (["--judge", "likelihood"], "generations and --judge go together"),
         (["a.jsonl"], "generations and --judge go together"),
-        (["{a}", "--judge", "http", "--model", "m"], "hold only a"),
+        (["{a}", "--judge", "http", "--model", "m", "--url", "http://x"], "hold only a"),
         (["{a}", "{b}", "--judge", "http", "--model", "m"], "--judge http needs --url"),
         (["{a}", "{b}", "--judge", "http", "--url", "http://x"], "--judge http needs --model"),
         (["{a}", "{b}", "--judge", "http", "--model", "m", "--n", "0"], "--n 0 must be at least 1"),

@@ -107,7 +107,7 @@ def test_an_order_that_cannot_be_drawn_leaves_no_folder_behind(
     def refuse(*_: object) -> None:
         raise ConfigError("this order cannot be drawn")
 
-    monkeypatch.setattr("reviser.data.packing.Packer._draw_once", refuse)
+    monkeypatch.setattr("reviser.data.packing.Packer.draw", refuse)
     monkeypatch.setattr("reviser.training.reviser_family.ReviserFamily.make_heldout", lambda *_, **__: None)
     if is_there:
         (tmp_path / "new" / "run").mkdir(parents=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny import SETTINGS, make_trainer, random_model
+from tiny import SETTINGS, make_trainer, random_model, start
 
 from reviser import plugins
 from reviser.bench.draw_speed import measure
@@ -168,12 +168,13 @@ def test_processes_draw_an_order_of_a_plugin_file(data: Path) -> None:
 
 
 @pytest.mark.usefixtures("plugin")
-def test_a_new_order_trains_and_is_measured(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_order_trains_and_is_measured(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bounds = []
     for order in ("forwards", "left-to-right"):
         trainer = make_trainer(data, f"data.order={order}", "train.steps=2", "data.workers=1")
         bounds.append(trainer.train()["continue"].nats_per_token)
     assert bounds[0] == bounds[1]
+    assert start(data, tmp_path / "run", "data.order=forwards", "train.steps=2", "data.workers=1") == 0
     assert "order forwards has no kernel: " in capsys.readouterr().err
 
 

@@ -79,7 +79,7 @@ def test_likelihood_needs_no_order_for_a_copied_model(
     whole: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = shutil.copytree(whole / "model", tmp_path / "model")
-    words = ["--system", f"ours={copy}", "--data", str(data), "--n", "3", "--length", "12", "--prefix", "6", "--json"]
+    words = [str(data), "--system", f"ours={copy}", "--n", "3", "--length", "12", "--prefix", "6", "--json"]
     assert main(["eval", "likelihood", "--device", "cpu", *words]) == 0
     assert [row["order"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["runs"]
     assert main(["eval", "likelihood", "--device", "cpu", *words, "--order", "left-to-right"]) == 0

@@ -183,7 +183,7 @@ def test_an_interrupt_without_a_run_folder_says_so(data: Path, monkeypatch: pyte
         ({"settings": {"train.step": 2}}, "no setting train.step; did you mean train.steps?"),
         ({"settings": {"train.steps": 2.5}}, "train.steps is '2.5'; it must be a whole number"),
         ({"settings": "train.steps=2"}, "settings='train.steps=2'; give a mapping of names to values, e.g. {'train."),
-        ({"settings": ["train.steps"]}, "'train.steps' is no setting; write name=value"),
+        ({"settings": ["train.steps"]}, "'train.steps' is not a setting; write name=value"),
         ({"progress": "bar"}, "progress='bar'; give 'rich', 'lines', a function, or None to show nothing"),
         ({"device": "warp"}, "no device 'warp' to train on"),
     ],

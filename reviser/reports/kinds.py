@@ -222,7 +222,10 @@ def arena(document: Document) -> list[Table]:
     notes = _arena_notes(document)
     tables = [tabulate("Who won", rows, columns, notes, plot)]
     if document.get("strengths"):
-        tables.append(tabulate("Bradley-Terry strengths", document["strengths"], strengths))
+        groups = {row["group"] for row in document["strengths"]}
+        apart = ["strengths of two groups do not compare: they never met, or one took every point"]
+        notes = apart if len(groups) > 1 else []
+        tables.append(tabulate("Bradley-Terry strengths", document["strengths"], strengths, notes))
     return tables
 
 
@@ -241,6 +244,8 @@ def _arena_notes(document: Document) -> list[str]:
     for key, text in (("position_bias", "the text shown first won"), ("agreement", "both orders agree in")):
         if share := document.get(key):
             notes.append(f"{text} {percent(share['value'])} ({_interval(share)}, {share['n']} prompts)")
+    if document.get("empty"):
+        notes.append(f"decided without the judge, by an empty text: {document['empty']}")
     if document.get("failed") or document.get("unanswered"):
         notes.append(f"not counted: {document.get('failed')} failed, {document.get('unanswered')} unanswered")
     return notes + [f"{one} and {other} never met" for one, other in document.get("never_met", ())]

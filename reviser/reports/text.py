@@ -31,6 +31,17 @@ def print_tables(document: Document, out: IO[str]) -> None:
         if number:
             out.write("\n")
         write_table(table, out)
+    if who := measured_by(document):
+        out.write(f"\nmeasured by {_visible(who)}\n")
+
+
+def measured_by(document: Document) -> str:
+    """Whose opinion the numbers are: the judge, or the evaluator and the sha256 of its weights; or nobody."""
+    if judge := document.get("config", {}).get("judge"):
+        return f"judge {judge}"
+    evaluator = document.get("evaluator") or {}
+    parts = [str(evaluator[key]) for key in ("name", "kind") if evaluator.get(key)]
+    return ", ".join([" ".join(parts), *(f"sha256 {h}" for h in [evaluator.get("sha256")] if h)]) if parts else ""
 
 
 def write_table(table: Table, out: IO[str]) -> None:
