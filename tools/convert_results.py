@@ -20,6 +20,8 @@ from reviser.reports.results import FORMAT, VERSION, write_result
 
 NAMES = {text: name for name, text in SYSTEMS.items()}
 STATISTICS = {title: key for title, key, _ in ROWS}
+RENAMED = {"In short": "Summary"}
+"""Titles that version 1 had."""
 
 
 def convert(document: dict[str, Any]) -> dict[str, Any]:
@@ -51,11 +53,12 @@ def _convert_reproduction(first: dict[str, Any], rest: dict[str, Any]) -> dict[s
 
 
 def _convert_row(row: dict[str, Any], by: dict[str, str]) -> dict[str, Any]:
-    key = next(key for key, (title, _) in TABLES.items() if row["table"].startswith(title.partition("{")[0]))
+    table = RENAMED.get(row["table"], row["table"])
+    key = next(key for key, (title, _) in TABLES.items() if table.startswith(title.partition("{")[0]))
     title, columns = TABLES[key]
     if "{" in title:
         name = title.partition("{")[2].rstrip("}")
-        by[name] = row["table"].removeprefix(title.partition("{")[0])
+        by[name] = table.removeprefix(title.partition("{")[0])
     headings = {text.partition("{")[0]: name for name, text in columns.items()}
     found: dict[str, Any] = {"table": key}
     for heading, value in row.items():

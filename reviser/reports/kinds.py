@@ -36,7 +36,9 @@ def likelihood(document: Document) -> list[Table]:
     has_several = len({row["system"] for row in rows}) < len(rows)
     bars = tuple(
         bar(
-            f"{row['system']}, K = {row['K']}" if has_several else row["system"],
+            f"{row['system']}, {'exact' if row['is_exact'] else 'K = ' + str(row['K'])}"
+            if has_several
+            else row["system"],
             row["bits_per_byte"],
             bits_error(row),
         )
