@@ -36,9 +36,7 @@ def likelihood(document: Document) -> list[Table]:
     has_several = len({row["system"] for row in rows}) < len(rows)
     bars = tuple(
         bar(
-            f"{row['system']}, {'exact' if row['is_exact'] else 'K = ' + str(row['K'])}"
-            if has_several
-            else row["system"],
+            f"{row['system']}, {_exactness(row)}" if has_several else row["system"],
             row["bits_per_byte"],
             bits_error(row),
         )
@@ -56,6 +54,10 @@ def likelihood(document: Document) -> list[Table]:
         "texts": get("n"),
     }
     return [tabulate("Likelihood of held-out text", rows, columns, plot=Bars("bits per byte", bars))]
+
+
+def _exactness(row: Row) -> str:
+    return "exact" if row["is_exact"] else f"K = {row['K']}"
 
 
 def bits_error(row: Row) -> float | None:
