@@ -78,17 +78,7 @@ def test_the_metric_is_known_to_commands_reports_and_python(
     ]
     file, out = tmp_path / "made.jsonl", tmp_path / "ends.json"
     file.write_text("".join(json.dumps(asdict(each)) + "\n" for each in made))
-    words = [
-        "--plugin",
-        str(files["ends"]),
-        "eval",
-        "metrics",
-        str(file),
-        "--metric",
-        "ends",
-        "--metric",
-        "diversity",
-    ]
+    words = f"--plugin {files['ends']} eval metrics {file} --metric ends --metric diversity".split()
     assert main([*words, "--out", str(out)]) == 0
     shown = capsys.readouterr().out
     assert "end with a full stop" in shown
