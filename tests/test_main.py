@@ -112,7 +112,10 @@ def started(*words: object, **streams: object) -> subprocess.CompletedProcess[st
             "--plugin=a goes before the command: reviser --plugin=a ...; see reviser info --help",
         ),
         (["--plugin"], "argument --plugin: expected one argument; see reviser --help"),
-        (["--plugin", "nowhere.py", "info"], "--plugin nowhere.py: no such Python file"),
+        (
+            ["--plugin", "nowhere.py", "info"],
+            "plugin nowhere.py: no such Python file; give a .py file",
+        ),
     ],
 )
 def test_words_in_the_wrong_place_are_one_line(
@@ -145,7 +148,7 @@ def test_a_process_that_is_started_inherits_plugins(plugin: Path) -> None:
 def test_a_plugin_that_does_not_run_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "broken.py"
     path.write_text("1 / 0\n")
-    wanted = f"error: --plugin {path} does not run (ZeroDivisionError: division by zero); fix it\n"
+    wanted = f"error: plugin {path} does not run (ZeroDivisionError: division by zero); fix it\n"
     assert run(capsys, "--plugin", path, "info") == (2, "", wanted)
 
 

@@ -23,7 +23,7 @@ from typing import NoReturn
 
 from reviser import __version__
 from reviser.errors import ReviserError
-from reviser.plugins import load_inherited, load_plugin
+from reviser.plugins import load_inherited, load_plugin, on_command_line
 
 COMMANDS = ("trajectory", "data", "train", "model_folders", "write", "evaluate", "reproduce", "report", "bench")
 """Modules beside this one, in the order of the flow; each registers its commands with `add`."""
@@ -110,7 +110,8 @@ def _run(words: list[str], plugins: Sequence[str]) -> int:
     args, unknown = parser.parse_known_args(words)
     if unknown:
         parser.exit(2, f"error: {_explain_unknown(words, unknown)}; see {args.prog} --help\n")
-    code: int = args.run(args)
+    with on_command_line(plugins):
+        code: int = args.run(args)
     return code
 
 

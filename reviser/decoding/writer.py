@@ -50,6 +50,9 @@ class Text:
     draft: Draft
     decoded: Decoded
 
+    def __str__(self) -> str:
+        return self.text
+
     def __repr__(self) -> str:
         size = f"{self.num_actions} actions for {self.num_tokens} tokens"
         return f"Text({self.text!r}, {size}, log-probability {self.log_probability:.2f}, ended by {self.ended_by})"

@@ -11,6 +11,7 @@ object with the verbs of `systems.System`.
 
 from __future__ import annotations
 
+import difflib
 import io
 import json
 import os
@@ -20,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from reviser import files
-from reviser.errors import ConfigError, DataError
+from reviser.errors import ConfigError, DataError, ReviserError
 from reviser.evaluation.generations import Generation, Prompt, read_generations
-from reviser.evaluation.metrics.registered import METRICS
+from reviser.evaluation.metrics.registered import METRICS, RESERVED
 from reviser.evaluation.specs import SystemSpec
 from reviser.evaluation.suites import SILENT, EvalPpl, Gaps, Listener, Mauve, Metrics, Trajectories
 from reviser.evaluation.suites.scoring import Scoring
@@ -43,10 +44,17 @@ class Results:
     generations: list[Generation] = field(repr=False)
 
     def rows(self, metric: str) -> list[dict[str, Any]]:
-        """A metric's rows, one for each system."""
+        """A metric's rows, one for each system; metrics of texts alone share those of `metrics`."""
+        if metric not in self.documents and metric in self._shared:
+            metric = "metrics"
         if metric not in self.documents:
             raise ConfigError(f"{metric!r} was not measured; measured were {', '.join(self.documents)}")
         return list(self.documents[metric]["rows"])
+
+    @property
+    def _shared(self) -> list[str]:
+        """The metrics that `metrics` holds."""
+        return list(self.documents["metrics"]["config"]["metrics"]) if "metrics" in self.documents else []
 
     def value(self, metric: str, system: str, key: str) -> Any:
         """One number of one system: an object with value, error and n where it has an error."""
@@ -70,9 +78,11 @@ class Results:
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write every document and the generations into a folder, for `reviser report` and other suites."""
         target = Path(folder)
+        lines = [json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in self.generations]
         for name, document in self.documents.items():
             write_result(document, target / f"{name}.json")
-        lines = (json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in self.generations)
+        if not lines:
+            return target
         try:
             files.write_text(target / "generations.jsonl", "".join(lines), errors="backslashreplace")
         except OSError as error:
@@ -96,22 +106,59 @@ def evaluate(
     """Have systems write into prompts and measure the texts.
 
     `prompts` are texts to continue, or `Prompt`s with a reference and a suffix; systems that are generations files
-    bring their own. `metrics` are names (`diversity`, `evalppl`, `mauve`, `gaps`, `trajectories`, `likelihood`, and
-    what `register_metric` added) or scoring suites. `max_tokens` limits each text; without it a text may have as many
-    tokens as its reference, or 128 where there is none. `samples` are the trajectories of a likelihood bound.
+    bring their own. A system's `generate(prompts, seed)` gives one text for each prompt, without the prompt itself:
+    a string, a writer's `Text` or a `Generation`.
+
+    metrics     names (`diversity`, `evalppl`, `mauve`, `gaps`, `trajectories`, `likelihood`, and what
+                `register_metric` added) or scoring suites
+    seeds       each system writes once for each
+    sampling    how models sample; by default as in the paper, temperature 0.9 and top-k 50
+    max_tokens  limits each text; by default as many tokens as its reference has, or 128 where there is none
+    evaluator   the model behind evalppl and gaps
+    device      where models that are given by name run, and the evaluator: auto, cpu, cuda
+    samples     trajectories of a likelihood bound
+    listener    hears of progress
     """
-    asked = [_prompt(number, each) for number, each in enumerate(prompts)]
+    chosen = _check(systems, prompts, metrics, seeds)
+    asked = [each if isinstance(each, Prompt) else Prompt(f"prompt:{i}", each, "") for i, each in enumerate(prompts)]
+    suites = _joined(_find_suite(each, evaluator, device) for each in chosen if each != LIKELIHOOD)
     opened = {name: _open(name, each, sampling, max_tokens, device) for name, each in systems.items()}
-    suites = [_find_suite(each, evaluator, device) for each in metrics if each != LIKELIHOOD]
-    generations = _write(opened, asked, seeds, listener) if suites else []
-    documents = {suite.name: suite.measure(generations, listener) for suite in _joined(suites)}
-    if LIKELIHOOD in metrics:
+    if LIKELIHOOD in chosen:
+        _check_likelihood(opened, asked)
+    generations = _write(opened, asked, [int(seed) for seed in seeds], listener) if suites else []
+    documents = {suite.name: suite.measure(generations, listener) for suite in suites}
+    if LIKELIHOOD in chosen:
         documents[LIKELIHOOD] = _likelihood(opened, asked, samples, listener)
+    config = {"systems": list(systems), "prompts": len(asked), "seeds": [int(seed) for seed in seeds]}
+    settings = {"sampling": sampling and asdict(sampling), "max_tokens": max_tokens}
+    for document in documents.values():
+        document["config"] = config | settings | document["config"]
     return Results(documents, generations)
 
 
-def _prompt(number: int, given: Prompt | str) -> Prompt:
-    return given if isinstance(given, Prompt) else Prompt(f"prompt:{number}", given, "")
+def _check(systems: Any, prompts: Any, metrics: Any, seeds: Any) -> list[str | Scoring]:
+    """The metrics as a list; what cannot be meant is refused before anything is loaded."""
+    if not isinstance(systems, Mapping) or not systems or not all(isinstance(name, str) for name in systems):
+        raise ConfigError(f"systems must be a dictionary from name to system, not {_shown(systems)}")
+    for what, given, kinds in (("prompts", prompts, (str, Prompt)), ("metrics", metrics, (str, Scoring))):
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise ConfigError(f"{what} must be a list, not {_shown(given)}; write [{_shown(given)}]")
+        if wrong := [each for each in given if not isinstance(each, kinds)]:
+            names = " or ".join(kind.__name__ for kind in kinds)
+            raise ConfigError(f"{what} hold {_shown(wrong[0])}; give {names}")
+    if not metrics:
+        raise ConfigError("metrics are empty; name at least one, such as diversity")
+    if isinstance(seeds, str) or (not isinstance(seeds, Sequence | range) and not hasattr(seeds, "__len__")):
+        raise ConfigError(f"seeds must be a list of whole numbers, not {_shown(seeds)}")
+    if not len(seeds) or not all(hasattr(seed, "__index__") for seed in seeds):
+        raise ConfigError(f"seeds must be a list of whole numbers, at least one, not {_shown(seeds)}")
+    return list(metrics)
+
+
+def _shown(value: Any) -> str:
+    """A value as an error quotes it."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _find_suite(metric: str | Scoring, evaluator: str, device: str) -> Scoring:
@@ -124,13 +171,24 @@ def _find_suite(metric: str | Scoring, evaluator: str, device: str) -> Scoring:
         return Mauve(**by)
     if metric == "trajectories":
         return Trajectories(generations=())
-    METRICS[metric]
+    if metric not in METRICS:
+        known = [*METRICS, *RESERVED]
+        near = difflib.get_close_matches(metric, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else "; load the file that registers it with reviser.load_plugin"
+        raise ConfigError(f"no metric {metric!r}; metrics are {', '.join(known)}{hint}")
     return Metrics(generations=(), metric=(metric,))
 
 
 def _joined(suites: Iterable[Scoring]) -> list[Scoring]:
-    """Metrics of texts alone share one table."""
+    """Metrics of texts alone share one table; two of one name would be one document."""
     chosen = list(suites)
+    for each in chosen:
+        if each.generations or each.n is not None:
+            raise ConfigError(
+                f"suite {each.name} has generations or n of its own, which only its own run() reads; leave them out"
+            )
+        if sum(other.name == each.name for other in chosen) > 1 and not isinstance(each, Metrics):
+            raise ConfigError(f"metrics hold {each.name} twice; measure them in two calls")
     plain = [each for each in chosen if isinstance(each, Metrics)]
     if len(plain) < 2:
         return chosen
@@ -150,16 +208,27 @@ def _open(name: str, given: Any, sampling: Any, max_tokens: int | None, device: 
         return ReviserSystem(name, given, sampling, budget)
     if isinstance(given, str | os.PathLike):
         if str(given).endswith(".jsonl"):
-            return [replace(each, system=name) for each in read_generations(given)]
+            return _read(name, given)
         model, *changes = str(given).split(",")
         spec = SystemSpec(name, model, tuple(changes))
+        spec.check(f"system {name}")
         return open_system(spec, sampling, budget, str(join_team(device).device))
-    if not hasattr(given, "generate"):
+    if isinstance(given, type) or not hasattr(given, "generate"):
         raise ConfigError(
             f"system {name} is a {type(given).__name__}; give a Writer, the name of a model, a generations file or "
             "an object with generate(prompts, seed)"
         )
     return given
+
+
+def _read(name: str, path: str | os.PathLike[str]) -> list[Generation]:
+    """The generations of a file, which are one system's."""
+    found = read_generations(path)
+    writers = sorted({each.system for each in found})
+    if len(writers) != 1:
+        held = f"the systems {', '.join(writers)}" if writers else "no generation"
+        raise DataError(f"{path}: holds {held}; give a file of one system's texts as {name}")
+    return [replace(each, system=name) for each in found]
 
 
 def _write(
@@ -174,23 +243,49 @@ def _write(
             raise ConfigError(f"system {name} has nothing to write into; give prompts")
         with listener.count(name, len(prompts) * len(seeds)) as advance:
             for seed in seeds:
-                found += as_generations(name, system.generate(prompts, seed), prompts, seed)
+                found += as_generations(name, _generate(name, system, prompts, seed), prompts, seed)
                 advance(len(prompts))
     check(found)
     return found
 
 
-def as_generations(
-    name: str, written: Iterable[str | Generation], prompts: Sequence[Prompt], seed: int
-) -> list[Generation]:
-    """What a system gave, as generations: plain texts come in the order of the prompts."""
-    given = list(written)
+def _generate(name: str, system: Any, prompts: Sequence[Prompt], seed: int) -> list[Any]:
+    try:
+        written = system.generate(prompts, seed)
+        if isinstance(written, str) or not isinstance(written, Iterable):
+            raise DataError(f"system {name} gave {_shown(written)}; give a list with one text for each prompt")
+        return list(written)
+    except ReviserError:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"system {name} failed in generate(prompts, seed) ({type(error).__name__}: {error}); fix it"
+        ) from error
+
+
+def as_generations(name: str, given: Sequence[Any], prompts: Sequence[Prompt], seed: int) -> list[Generation]:
+    """What a system gave, as generations, in the order of the prompts."""
     if len(given) != len(prompts):
         raise DataError(f"system {name} gave {len(given)} texts for {len(prompts)} prompts; give one for each")
-    return [
-        replace(each, system=name) if isinstance(each, Generation) else _generation(name, prompt, seed, str(each))
-        for prompt, each in zip(prompts, given, strict=True)
-    ]
+    return [_as_generation(name, each, prompt, seed) for prompt, each in zip(prompts, given, strict=True)]
+
+
+def _as_generation(name: str, given: Any, prompt: Prompt, seed: int) -> Generation:
+    from reviser.decoding.writer import Text
+
+    if isinstance(given, Generation):
+        ours = (prompt.id, seed, prompt.prefix, prompt.suffix, prompt.reference)
+        if (given.prompt_id, given.seed, given.prefix, given.suffix, given.reference) != ours:
+            raise DataError(
+                f"system {name} gave a generation of prompt {given.prompt_id} and seed {given.seed} for prompt "
+                f"{prompt.id} and seed {seed}; give them in the order of the prompts, with the prompts' own texts"
+            )
+        return replace(given, system=name)
+    if isinstance(given, Text):
+        return _generation(name, prompt, seed, given.new)
+    if not isinstance(given, str):
+        raise DataError(f"system {name} gave {_shown(given)} for prompt {prompt.id}; give a text")
+    return _generation(name, prompt, seed, given)
 
 
 def _generation(name: str, prompt: Prompt, seed: int, text: str) -> Generation:
@@ -199,20 +294,24 @@ def _generation(name: str, prompt: Prompt, seed: int, text: str) -> Generation:
     return Generation(name, prompt.id, seed, prompt.prefix, text, prompt.suffix, prompt.reference, True, count, count)
 
 
+def _check_likelihood(systems: Mapping[str, Any], prompts: Sequence[Prompt]) -> None:
+    for name, system in systems.items():
+        if not hasattr(system, "log_likelihood"):
+            raise ConfigError(
+                f"system {name} has no log_likelihood, so its likelihood cannot be measured; leave it out"
+            )
+    if not any(prompt.reference for prompt in prompts):
+        raise ConfigError("likelihood scores the references of prompts, and these have none; give Prompts with one")
+
+
 def _likelihood(
     systems: Mapping[str, Any], prompts: Sequence[Prompt], samples: int, listener: Listener
 ) -> dict[str, Any]:
     from reviser.evaluation.metrics.likelihood import beside_first, row_of
 
     texts = [prompt for prompt in prompts if prompt.reference]
-    if not texts:
-        raise ConfigError("likelihood scores the references of prompts, and these have none; give Prompts with one")
     rows = []
     for name, system in systems.items():
-        if not hasattr(system, "log_likelihood"):
-            raise ConfigError(
-                f"system {name} has no log_likelihood, so its likelihood cannot be measured; leave it out"
-            )
         found = system.log_likelihood(texts, samples=samples)
         rows.append({"system": name} | row_of(found, texts, getattr(system, "order_name", "")))
     return make_result(LIKELIHOOD, beside_first(rows), {"samples": samples, "n": len(texts)})

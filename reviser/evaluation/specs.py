@@ -44,9 +44,13 @@ class SystemSpec:
         if not (name and is_given and model):
             raise ConfigError(f"{option} {text} is not NAME=MODEL; write {EXAMPLES}")
         spec = cls(name, model, tuple(changes))
-        if spec._steps and not (spec._steps.isdecimal() and int(spec._steps) > 0):
-            raise ConfigError(f"{option} {text}: steps={spec._steps} must be a whole number of at least 1")
+        spec.check(f"{option} {text}")
         return spec
+
+    def check(self, who: str) -> None:
+        """Refuse a number of steps that is none."""
+        if self._steps and not (self._steps.isdecimal() and int(self._steps) > 0):
+            raise ConfigError(f"{who}: steps={self._steps} must be a whole number of at least 1")
 
     @property
     def text(self) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 from reviser import __version__, files
 from reviser.errors import ConfigError, DataError
 from reviser.files import hash_file
+from reviser.plugins import plugin_words
 
 FORMAT, VERSION = "reviser result", 2
 Document = Mapping[str, Any]
@@ -32,7 +33,7 @@ def format_command(words: Sequence[str]) -> str:
     >>> format_command(["eval", "mauve", "my texts.jsonl"])
     "reviser eval mauve 'my texts.jsonl'"
     """
-    return shlex.join(["reviser", *words])
+    return shlex.join(["reviser", *plugin_words(), *words])
 
 
 def make_result(

@@ -37,7 +37,8 @@ class Scoring(Suite):
         self, kind: str, rows: Sequence[dict[str, Any]], config: dict[str, Any], **about: Any
     ) -> dict[str, Any]:
         config = {"generations": hash_files(self.generations), "n": self.n} | config
-        return make_result(kind, rows, config, self.words, **about)
+        # Generations that were handed over in Python have no command that gives the same.
+        return make_result(kind, rows, config, self.words if self.generations else (), **about)
 
 
 @dataclass(frozen=True, kw_only=True)
