@@ -202,14 +202,14 @@ def test_a_folder_shown_tells_what_a_denoiser_sees(family, folders, capsys):
 def test_errors_are_one_line(folders):
     with pytest.raises(ConfigError, match="steps=0 must be a whole number of at least 1"):
         open_system(f"it={folders / 'mdlm'},steps=0")
-    with pytest.raises(ConfigError, match="steps are a diffusion model's"):
+    with pytest.raises(ConfigError, match="only a diffusion model has steps"):
         open_system(f"it={folders / 'reviser'},steps=8")
     long = Prompt("p:9", "x" * 300, " and then some.")
     with pytest.raises(ConfigError, match="has 300 tokens, but the model was trained with canvases of 300 at most"):
         next(iter(open_system(f"it={folders / 'mdlm'}").generate([long], 0)))
     with pytest.raises(ConfigError, match="a model that edits is measured by an order"):
         log_likelihood(load_model(folders / "reviser"), BYTES, None, PROMPTS)
-    with pytest.raises(ConfigError, match="is sedd, whose scores are no probabilities; give an MDLM"):
+    with pytest.raises(ConfigError, match="is sedd, whose scores are not probabilities; give an MDLM"):
         evaluators.load(f"mdlm:{folders / 'sedd'}")
-    with pytest.raises(ConfigError, match="is a masked model, and a causal one is wanted"):
+    with pytest.raises(ConfigError, match="is a masked model, but a causal one is needed"):
         evaluators.load(f"mdlm:{folders / 'mdlm'}", "causal")

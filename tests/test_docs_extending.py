@@ -110,7 +110,7 @@ def test_a_metric_that_gives_something_else_is_one_line() -> None:
 
     with pytest.raises(reviser.ReviserError, match="metric odd gives x as str; give a number, a Measure or None"):
         reviser.evaluate({"echo": Echo()}, prompts, metrics=["odd"])
-    with pytest.raises(reviser.ReviserError, match="no metric 'od'; metrics are diversity, .*did you mean odd"):
+    with pytest.raises(reviser.ReviserError, match=r"no metric 'od'; metrics are diversity, .*did you mean odd"):
         reviser.evaluate({"echo": Echo()}, prompts, metrics=["od"])
     with pytest.raises(reviser.ReviserError, match="there is already a metric 'odd'; give this one another name"):
         reviser.register_metric("odd", len)  # type: ignore[arg-type]

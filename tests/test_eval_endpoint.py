@@ -408,7 +408,7 @@ def test_a_wrong_key_is_one_line_on_the_command_line(
     with serve(lambda number, body: fail(401, f"bad key\n{KEY}")) as server:
         words = arena_command(tmp_path, make_many(2), "--judge", "http", "--url", server.url, "--model", "m")
         assert main(words) == 2
-        for more, text in ((["--body", "[]"], "is no JSON object"), (["--timeout", 0], "--timeout 0 "),
+        for more, text in ((["--body", "[]"], "is not a JSON object"), (["--timeout", 0], "--timeout 0 "),
                            (["--timeout", "nan"], "--timeout nan must be"),
                            (["--concurrency", 0], "--concurrency 0 must be at least 1")):  # fmt: skip
             assert main([*words, *map(str, more)]) == 2

@@ -144,7 +144,7 @@ def run_decode(args: argparse.Namespace) -> int:
     try:
         batches = [int(each) for each in args.batch.split(",")]
     except ValueError:
-        raise ConfigError(f"--batch {args.batch} is no list of numbers; write 1,64,256") from None
+        raise ConfigError(f"--batch {args.batch} is not a list of numbers; write 1,64,256") from None
     if args.new < 2:
         raise ConfigError(f"--new {args.new} must be at least 2")
     if min(batches) < 1:

@@ -43,7 +43,7 @@ def run_train(args: argparse.Namespace) -> int:
     if (args.recipe is None) == (args.resume is None):
         raise ConfigError("give either a recipe or --resume RUN")
     if args.resume and args.out:
-        raise ConfigError(f"{args.resume} is resumed where it is; leave --out {args.out} away")
+        raise ConfigError(f"{args.resume} is resumed where it is; drop --out {args.out}")
     if args.steps is not None and args.steps < 1:
         raise ConfigError(f"--steps {args.steps} must be at least 1")
     if args.show:

@@ -105,4 +105,4 @@ def _find_end(lines: list[str], at: int, where: str) -> int:
             break
         if line.strip() == END:
             return number
-    raise DataError(f"{where}: the table has no end; put {END} behind its last row")
+    raise DataError(f"{where}: the table has no end; put {END} after its last row")

@@ -118,7 +118,7 @@ class _Request:
         if (self.recipe is None) == (self.resume is None):
             raise ConfigError("give either a recipe or a run folder to resume")
         if self.resume is not None and self.out is not None:
-            raise ConfigError(f"{self.resume} is resumed where it is; leave out={self.out} away")
+            raise ConfigError(f"{self.resume} is resumed where it is; drop out={self.out}")
 
     @property
     def name(self) -> str:
@@ -134,7 +134,7 @@ class _Request:
         if given is not None:
             return Path(given)
         if isinstance(self.recipe, RunConfig):
-            raise ConfigError("a whole config has no name to call its run folder by; give the folder as out")
+            raise ConfigError("a config has no name to call its run folder by; give the folder as out")
         return Path("runs") / self.name
 
     @property
@@ -145,7 +145,7 @@ class _Request:
         if self.name == debug.__name__:
             return True
         raise ConfigError(
-            f"{self.name} needs text to train on; make a folder with reviser data prepare, give it as --data"
+            f"{self.name} needs text to train on; make a data folder with `reviser data prepare`, give it as --data"
         )
 
     def resolve(self) -> RunConfig:
@@ -165,7 +165,7 @@ class _Request:
         config = recipe(alphabet) if callable(recipe) else recipe
         if isinstance(config, RunConfig):
             return config
-        raise ConfigError(f"{recipe!r} is no recipe; give a name, a RunConfig, or a function that returns one")
+        raise ConfigError(f"{recipe!r} is not a recipe; give a name, a RunConfig, or a function that returns one")
 
 
 def assignments(settings: Settings) -> tuple[str, ...]:
