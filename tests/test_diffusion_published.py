@@ -294,7 +294,10 @@ def changed(**others):
         (changed(blocks__1__norm2__weight=None), "tensor blocks.1.norm2.weight is missing"),
         (changed(vocab_embed__embedding=None), "tensor vocab_embed.embedding is missing"),
         (changed(blocks__0__norm1__bias=torch.zeros(WIDTH)), "tensor blocks.0.norm1.bias is not part of the"),
-        (changed(output_layer__linear__bias=torch.zeros(V)), r"linear.bias has the shape \(257,\), .* imply \(258,\)"),
+        (
+            changed(output_layer__linear__bias=torch.zeros(V)),
+            r"linear.bias has the shape \(257,\), .* imply \(258,\)",
+        ),
         (changed(rotary_emb__inv_freq=torch.ones(4)), "rotary_emb.inv_freq is not that of 3 heads and theta 10000"),
     ],
 )

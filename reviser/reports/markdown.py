@@ -60,7 +60,7 @@ def write_table(table: Table) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FilledDocument:
-    """A document with its tables made anew, and the names of those that changed."""
+    """A document with its tables regenerated, and the names of those that changed."""
 
     text: str
     changed: tuple[str, ...]
