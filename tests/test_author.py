@@ -188,12 +188,12 @@ FC1, QUERY = "layers.layers.0.mlp.fc1.weight", "layers.layers.0.self_attn.q_proj
         ({"head.weight": torch.zeros(1)}, "tensor head.weight is none of the author's"),
         (
             {QUERY: torch.zeros(3, 128)},
-            f"tensor {QUERY} has the shape (3, 128), its other tensors want (128, 128)",
+            f"tensor {QUERY} has the shape (3, 128), but its other tensors imply (128, 128)",
         ),
         ({FC1: torch.zeros(96)}, f"tensor {FC1} has the shape (96,), not two sizes"),
         (
             {"token_embedding.embedding.weight": torch.zeros(34, 128)},
-            "has 34 rows, of which 34 are no text",
+            "has 34 rows, of which 34 are not text",
         ),
         ({"rope.inv_freq": torch.ones(32)}, "tensor rope.inv_freq is not that of theta 10000"),
         ({"rope.inv_freq": torch.ones(30)}, "width 128 does not divide into heads of 60"),
@@ -225,7 +225,7 @@ class Trap:
 
 def test_a_file_that_would_execute_something_is_refused(tmp_path: Path) -> None:
     torch.save({"model": Trap()}, tmp_path / "trap.pt")
-    with pytest.raises(CheckpointError, match="is no checkpoint, or damaged or cut short") as caught:
+    with pytest.raises(CheckpointError, match="is not a checkpoint, or is damaged or cut short") as caught:
         read_tensors(tmp_path / "trap.pt")
     assert "\n" not in str(caught.value)
 
@@ -234,7 +234,7 @@ def test_a_file_that_would_execute_something_is_refused(tmp_path: Path) -> None:
 def test_a_file_cut_short_is_named(keep: int, tmp_path: Path) -> None:
     torch.save(small_state(), tmp_path / "whole.pt")
     (tmp_path / "cut.pt").write_bytes((tmp_path / "whole.pt").read_bytes()[:keep])
-    with pytest.raises(CheckpointError, match=r"cut\.pt is no checkpoint, or damaged or cut short") as caught:
+    with pytest.raises(CheckpointError, match=r"cut\.pt is not a checkpoint, or is damaged or cut short") as caught:
         read_tensors(tmp_path / "cut.pt")
     assert "\n" not in str(caught.value)
 

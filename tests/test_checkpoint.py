@@ -115,7 +115,7 @@ def edit_weights(folder: Path, name: str, tensor: torch.Tensor | None) -> None:
     [
         ("norm.weight", None, "tensor norm.weight is missing"),
         ("extra", torch.zeros(1), "tensor extra is not part of the model"),
-        ("norm.weight", torch.zeros(3), r"tensor norm.weight has the shape \(3,\), the config wants \(16,\)"),
+        ("norm.weight", torch.zeros(3), r"tensor norm.weight has the shape \(3,\), but the config says \(16,\)"),
     ],
 )
 def test_a_wrong_tensor_is_named(folder: Path, name: str, tensor: torch.Tensor | None, text: str) -> None:
@@ -139,7 +139,7 @@ def test_a_missing_file_is_named(folder: Path) -> None:
     with pytest.raises(CheckpointError, match=r"model\.safetensors is missing"):
         from_pretrained(folder)
     (folder / "config.json").unlink()
-    with pytest.raises(CheckpointError, match=r"is no model folder: it holds no config\.json"):
+    with pytest.raises(CheckpointError, match=r"is not a model folder: it holds no config\.json"):
         from_pretrained(folder)
 
 
@@ -185,7 +185,7 @@ def test_what_is_no_folder_and_no_hub_id_is_refused(folder: Path) -> None:
 def test_a_hub_id_out_of_reach_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(CheckpointError, match="no-such/model is no folder here, and not on the hub") as caught:
+    with pytest.raises(CheckpointError, match="no-such/model is not a folder here, and is not on the hub") as caught:
         find("no-such/model")
     assert "\n" not in str(caught.value)
 
@@ -203,7 +203,7 @@ def test_the_hubs_retries_are_not_printed(
 
     monkeypatch.setattr(hub, "snapshot_download", retry)
     level = logging.get_verbosity()
-    with pytest.raises(CheckpointError, match=r"out of reach: Name or service not known$"):
+    with pytest.raises(CheckpointError, match=r"cannot be reached: Name or service not known$"):
         find("no-such/model")
     assert capsys.readouterr().err == ""
     assert logging.get_verbosity() == level

@@ -200,8 +200,8 @@ def test_the_help_says_what_the_fields_say() -> None:
     commands.choices["generate"].print_help(capture)
     words = " ".join(capture.getvalue().split())
     assert "only the k most probable actions; 0 is all (default 50)" in words
-    assert "--calm, --no-calm a run of MOVEs spells one distance" in words
-    assert "no longer than needed (default on)" in words
+    assert "--calm, --no-calm consecutive MOVEs add up to one distance" in words
+    assert "or take more than needed (default on)" in words
     assert "as probable as the most probable (default 0.06)" in words
 
 

@@ -52,7 +52,7 @@ def test_what_is_measured_is_a_result_that_a_report_reads(tmp_path: Path, capsys
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["decode", "--batch", "many"], "--batch many is no list of numbers; write 1,64,256"),
+        (["decode", "--batch", "many"], "--batch many is not a list of numbers; write 1,64,256"),
         (["decode", "--batch", "0"], "--batch 0: a batch has at least one row; write 1,64,256"),
         (["decode", "--device", "mars"], "no device 'mars'"),
         (["train", "debug", "--steps", "0"], "--steps 0 and --warmup 5 must be at least 1 and 0"),

@@ -209,7 +209,7 @@ def test_errors_are_one_line(folders):
         next(iter(open_system(f"it={folders / 'mdlm'}").generate([long], 0)))
     with pytest.raises(ConfigError, match="a model that edits is measured by an order"):
         log_likelihood(load_model(folders / "reviser"), BYTES, None, PROMPTS)
-    with pytest.raises(ConfigError, match="is sedd, whose scores are no probabilities; give an MDLM"):
+    with pytest.raises(ConfigError, match="is sedd, whose scores are not probabilities; give an MDLM"):
         evaluators.load(f"mdlm:{folders / 'sedd'}")
-    with pytest.raises(ConfigError, match="is a masked model, and a causal one is wanted"):
+    with pytest.raises(ConfigError, match="is a masked model, but a causal one is needed"):
         evaluators.load(f"mdlm:{folders / 'mdlm'}", "causal")

@@ -111,7 +111,7 @@ def test_what_is_no_evaluator_is_one_line(tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("no model")
     with pytest.raises(
-        ConfigError, match=r"notes.txt is a file but no .gguf; give a folder, a hub id or a GGUF file"
+        ConfigError, match=r"notes.txt is a file but not a .gguf; give a folder, a hub id or a GGUF file"
     ):
         load(str(text))
     with pytest.raises(
@@ -180,7 +180,7 @@ def test_a_hub_id_is_read_from_the_cache_on_this_machine(tmp_path: Path) -> None
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     sha256, error = done.stdout.strip().splitlines()
     assert sha256 == hash_weights(home / "snapshots" / commit)
-    assert error.startswith("no evaluator 'someone/else': no folder here, and not to be had from the hub (")
+    assert error.startswith("no evaluator 'someone/else': not a folder here, and cannot be fetched from the hub (")
 
 
 def write_gguf(path: Path, tokenizer) -> dict[str, torch.Tensor]:

@@ -311,9 +311,9 @@ CONFIG = ModelConfig(
 @pytest.mark.parametrize(
     "given, message",
     [
-        ({"tokens": 0}, "0 tokens by 0 actions after 0; at least 1 and 1 after at least 0 can be written"),
-        ({"tokens": 4, "prompt": -1}, "4 tokens by 4 actions after -1; at least 1 and 1 after at least 0"),
-        ({"tokens": 4, "actions": float("nan")}, "4 tokens by nan actions after 0; at least 1"),
+        ({"tokens": 0}, "0 tokens by 0 actions after 0; tokens and actions must be at least 1, the prompt"),
+        ({"tokens": 4, "prompt": -1}, "4 tokens by 4 actions after -1; tokens and actions must be at least 1, the"),
+        ({"tokens": 4, "actions": float("nan")}, "4 tokens by nan actions after 0; tokens and actions must be"),
         ({"tokens": 4, "actions": 3.5}, "4 tokens by 3.5 actions: a model without paste inserts one token an action"),
         ({"tokens": 30, "actions": 60, "prompt": 5}, "60 actions after a prompt of 5 need 65 positions, but the "
          "model's context is 64; ask for fewer tokens"),
@@ -398,7 +398,7 @@ def test_options_that_nothing_would_read_are_refused(capsys, tmp_path):
         ("--model", folder, "--vocabulary", 9):
             f"--vocabulary is for recipes: {folder} is a folder, whose model has its own",
         ("--model", "huge"): "no model folder and no recipe 'huge'; recipes are debug, small,",
-        ("--model", tmp_path): f"{tmp_path} is no model folder: it holds no config.json",
+        ("--model", tmp_path): f"{tmp_path} is not a model folder: it holds no config.json",
     }  # fmt: skip
     for words, message in refused.items():
         code, out, err = run(capsys, *words)

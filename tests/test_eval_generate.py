@@ -94,7 +94,7 @@ def test_gaps_begin_and_end_at_words_and_the_parts_are_the_text(seed: int) -> No
         (lambda: infill_prompts([("a", PROSE)], BYTES, 4, (5, 2)), "they must be at least 1"),
         (lambda: infill_prompts([("a", "short")], BYTES), "give longer texts"),
         (lambda: open_system("ours"), "--system ours is not NAME=MODEL"),
-        (lambda: Measure.of([]), "a mean of nothing"),
+        (lambda: Measure.of([]), "nothing to average"),
     ],
 )
 def test_what_cannot_be_is_said(act: Any, text: str) -> None:
@@ -288,14 +288,14 @@ def test_infilling_and_trajectories_run_from_the_command_line(
 def test_lines_that_are_no_generations_are_named(tmp_path: Path) -> None:
     file = tmp_path / "g.jsonl"
     file.write_text('{"system": "a"}\n')
-    with pytest.raises(DataError, match=r"g.jsonl, line 1: no generation \(it lacks prompt_id, .*num_actions\)"):
+    with pytest.raises(DataError, match=r"g.jsonl, line 1: not a generation \(it lacks prompt_id, .*num_actions\)"):
         read_generations(file)
     one = asdict(Generation("a", "p:1", 3, "", "text", "", "ref", True, 4, 5))
     file.write_text(f"{json.dumps(one)}\n{json.dumps(one | {'text': 7})}\n")
-    with pytest.raises(DataError, match=r"line 2: no generation \(its text is 7, which is no str\)"):
+    with pytest.raises(DataError, match=r"line 2: not a generation \(its text is 7, which is not of type str\)"):
         read_generations(file)
     file.write_text("3\n")
-    with pytest.raises(DataError, match=r"line 1: no generation \(it is no object\); remove the line"):
+    with pytest.raises(DataError, match=r"line 1: not a generation \(it is not an object\); remove the line"):
         read_generations(file)
     with pytest.raises(DataError, match="cannot be read"):
         read_generations(tmp_path / "none.jsonl")

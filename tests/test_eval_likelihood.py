@@ -337,7 +337,10 @@ def test_prompts_are_the_beginnings_of_texts_and_split_no_character(
 @pytest.mark.parametrize(
     ("order", "text"),
     [
-        ("runs:noise=0.1", "Runs with noise or a step budget has no likelihood; measure with an order without"),
+        (
+            "runs:noise=0.1",
+            "Runs with noise or a step budget has no likelihood; measure with an order that has neither",
+        ),
         ("random-walk:budget=9", "RandomWalk with noise or a step budget has no likelihood"),
         ("scramble", "Scramble with noise or a step budget has no likelihood"),
         ("0.5*scramble+0.5*runs", "Mixture with noise or a step budget has no likelihood"),

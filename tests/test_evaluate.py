@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,16 @@ PROMPTS = [
     reviser.Prompt("p1", "The boat lay", " still on the sea."),
     reviser.Prompt("p2", "A gull", " slept on its mast."),
 ]
+
+
+class Giving:
+    """A system that gives what it was given."""
+
+    def __init__(self, written: Any) -> None:
+        self.written = written
+
+    def generate(self, prompts: Sequence[reviser.Prompt], seed: int) -> Any:
+        return self.written
 
 
 class Echo:
@@ -78,6 +89,20 @@ def test_likelihood_is_that_of_the_references(whole: Path) -> None:
         ({"few": type("Few", (), {"generate": lambda *_: ["one"]})()}, PROMPTS, ["diversity"],
          "system few gave 1 texts for 2 prompts; give one for each"),
         ({"lost": "no/such/folder"}, PROMPTS, ["diversity"], "no/such/folder"),
+        ({"none": Giving([None, None])}, PROMPTS, ["diversity"], "system none gave None for prompt p1; give a text"),
+        ({"bare": Giving("ab")}, PROMPTS, ["diversity"], "system bare gave 'ab'; give a list with one text for each"),
+        ({"gone": Giving(None)}, PROMPTS, ["diversity"], "system gone gave None; give a list"),
+        ({"kind": Echo}, PROMPTS, ["diversity"], "system kind is a type; give a Writer"),
+        ({}, PROMPTS, ["diversity"], "systems must be a dictionary from name to system, not {}"),
+        ([Echo()], PROMPTS, ["diversity"], "systems must be a dictionary from name to system"),
+        ({"echo": Echo()}, "Once", ["diversity"], "prompts must be a list, not 'Once'; write ['Once']"),
+        ({"echo": Echo()}, [3], ["diversity"], "prompts hold 3; give str or Prompt"),
+        ({"echo": Echo()}, PROMPTS, "diversity", "metrics must be a list, not 'diversity'"),
+        ({"echo": Echo()}, PROMPTS, [len], "metrics hold <built-in function len>; give str or Scoring"),
+        ({"echo": Echo()}, PROMPTS, [], "metrics are empty; name at least one"),
+        ({"echo": Echo()}, PROMPTS, ["evalpl"], "no metric 'evalpl'; metrics are diversity"),
+        ({"echo": Echo()}, PROMPTS, [Metrics(generations=(), n=1)], "suite metrics has generations or n of its own"),
+        ({"slow": "shipped,steps=x"}, PROMPTS, ["diversity"], "system slow: steps=x must be a whole number"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_measured_is_one_line(systems: Any, prompts: Any, metrics: list[str], said: str) -> None:
@@ -85,6 +110,83 @@ def test_what_cannot_be_measured_is_one_line(systems: Any, prompts: Any, metrics
         reviser.evaluate(systems, prompts, metrics)
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_generations_of_other_prompts_are_refused() -> None:
+    first = reviser.evaluate({"echo": Echo()}, PROMPTS, seeds=(1,)).generations
+    assert reviser.evaluate({"same": Giving(first)}, PROMPTS, seeds=(1,)).generations[0].system == "same"
+    for given_, seed in ((first[::-1], 1), (first, 2)):
+        with pytest.raises(reviser.ReviserError, match="give them in the order of the prompts"):
+            reviser.evaluate({"odd": Giving(given_)}, PROMPTS, seeds=(seed,))
+
+
+def test_a_result_made_in_python_claims_no_command_and_says_what_was_measured() -> None:
+    results = reviser.evaluate({"echo": Echo()}, PROMPTS, seeds=(1, 2), max_tokens=9)
+    document = results.documents["metrics"]
+    assert document["command"] is None
+    wanted = {"systems": ["echo"], "prompts": 2, "seeds": [1, 2], "max_tokens": 9}
+    assert wanted.items() <= document["config"].items()
+    assert results.rows("diversity") == results.rows("metrics")
+
+
+def test_metrics_that_clash_or_fail_are_one_line() -> None:
+    def fail(texts: Any) -> Any:
+        raise ZeroDivisionError("nothing there")
+
+    metrics: dict[str, Any] = {
+        "one-k": lambda texts: {"k": 1},
+        "two-k": lambda texts: {"k": 2},
+        "own-key": lambda texts: {"texts": 2},
+        "failing": fail,
+        "endless": lambda texts: {"x": float("inf")},
+    }
+    for name, function in metrics.items():
+        reviser.register_metric(name, function)
+    for names, said in (
+        (["one-k", "two-k"], "metric two-k gives 'k', as metric one-k does; give it another key"),
+        (["own-key"], "metric own-key gives 'texts', as the row itself does; give it another key"),
+        (["failing"], r"metric failing failed on system \(reference\) \(ZeroDivisionError: nothing there\); fix it"),
+        (["endless"], "metric endless gives x as inf; give a finite number, a Measure or None"),
+    ):
+        with pytest.raises(reviser.ReviserError, match=said):
+            reviser.evaluate({"echo": Echo()}, PROMPTS, names)
+    for words, said in (
+        (("likelihood", len), "reviser already measures 'likelihood'; give this metric another name"),
+        (("number", 3), "metric 'number' is int; register a function of one system's generations"),
+        ((3, len), "metric 3: a name has lower-case letters"),
+        (("cols", len, "abc"), "metric 'cols': columns must be a dictionary from key to heading"),
+    ):
+        with pytest.raises(reviser.ReviserError, match=said):
+            reviser.register_metric(*words)  # type: ignore[arg-type]
+
+
+def test_a_plugin_runs_again_when_it_changes_and_leaves_nothing_when_it_fails(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    register = "import reviser\ndef f(texts):\n    return {'x': %d}\nreviser.register_metric('changing', f)\n"
+    for number in (1, 2):
+        file.write_text(register % number)
+        reviser.load_plugin(file)
+        assert reviser.evaluate({"echo": Echo()}, PROMPTS, ["changing"]).value("changing", "echo", "x") == number
+    other = tmp_path / "other.py"
+    for end, kind in (("1 / 0\n", "ZeroDivisionError"), ("raise SystemExit(0)\n", "SystemExit")):
+        other.write_text(register.replace("changing", "half") % 1 + end)
+        with pytest.raises(reviser.ReviserError, match=rf"other.py does not run \({kind}"):
+            reviser.load_plugin(other)
+        with pytest.raises(reviser.ReviserError, match="no metric 'half'"):
+            reviser.evaluate({"echo": Echo()}, PROMPTS, ["half"])
+
+
+def test_a_result_records_the_plugin_of_its_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from reviser.cli import main
+
+    made = reviser.evaluate({"echo": Echo()}, PROMPTS).save(tmp_path / "r") / "generations.jsonl"
+    file, out = tmp_path / "plug.py", tmp_path / "out.json"
+    file.write_text("import reviser\ndef g(texts):\n    return {'y': 1}\nreviser.register_metric('plugged', g)\n")
+    words = ["--plugin", str(file), "eval", "metrics", str(made), "--metric", "plugged"]
+    assert main([*words, "--out", str(out)]) == 0
+    assert json.loads(out.read_text())["command"] == " ".join(["reviser", *words])
+    assert main(["eval", "metrics", str(made), "--out", str(out)]) == 0
+    assert "--plugin" not in json.loads(out.read_text())["command"]
 
 
 def test_what_was_not_measured_is_named() -> None:

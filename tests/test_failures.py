@@ -47,11 +47,11 @@ def test_a_run_folder_is_never_overwritten(
 ) -> None:
     before = sorted((path, path.stat().st_mtime_ns) for path in whole.rglob("*"))
     line = fail(capsys, "debug", "--data", data, "--out", whole)
-    assert line == f"{whole} exists already; continue it with --resume {whole} or choose another --out"
+    assert line == f"{whole} already exists; continue it with --resume {whole} or choose another --out"
     assert sorted((path, path.stat().st_mtime_ns) for path in whole.rglob("*")) == before
     (tmp_path / "file").write_text("mine")
     line = fail(capsys, "debug", "--data", data, "--out", tmp_path / "file")
-    assert line == f"{tmp_path / 'file'} exists already; remove it or choose another --out"
+    assert line == f"{tmp_path / 'file'} already exists; remove it or choose another --out"
     (tmp_path / "empty").mkdir()
     assert start(data, tmp_path / "empty", "train.steps=1") == 0
 
@@ -61,11 +61,14 @@ def test_a_run_folder_is_never_overwritten(
     [
         ([], "give either a recipe or --resume RUN"),
         (["debug", "--resume", "somewhere"], "give either a recipe or --resume RUN"),
-        (["--resume", "somewhere", "--out", "x"], "somewhere is resumed where it is; leave --out x away"),
+        (["--resume", "somewhere", "--out", "x"], "somewhere is resumed where it is; drop --out x"),
         (["debug", "--steps", "0"], "--steps 0 must be at least 1"),
         (["dbug"], f"no recipe 'dbug'; recipes are {', '.join(RECIPES)}"),
-        (["small"], "small needs text to train on; make a folder with reviser data prepare, give it as --data"),
-        (["--resume", "nowhere"], "nowhere is no run folder: it holds no config.json"),
+        (
+            ["small"],
+            "small needs text to train on; make a data folder with `reviser data prepare`, give it as --data",
+        ),
+        (["--resume", "nowhere"], "nowhere is not a run folder: it holds no config.json"),
         (
             ["small", "--data", "nowhere"],
             "nowhere: not a data folder: it has no data.json; make one with: reviser data prepare",
@@ -128,7 +131,7 @@ def test_a_run_without_a_checkpoint_says_so(half: Path, tmp_path: Path, capsys: 
     shutil.rmtree(checkpoint(run, 4))
     assert fail(capsys, "--resume", run) == f"{run} has no checkpoint yet; remove it and start the run again"
     line = fail(capsys, "debug", "--out", run)
-    assert line == f"{run} exists already; remove it or choose another --out"
+    assert line == f"{run} already exists; remove it or choose another --out"
     with pytest.raises(CheckpointError, match=r"has no checkpoint of step 3; it has \[4\]"):
         Run(half).load(3)
     (run / "run.json").write_text("{")

@@ -113,7 +113,7 @@ def test_a_model_that_knows_nothing_pays_the_logarithm_of_all_it_may_do(data: Pa
 @pytest.mark.parametrize("order", ["runs:noise=0.1", "random-walk:budget=99", "scramble"])
 def test_orders_without_likelihood_are_refused(order: str, data: Path) -> None:
     with pytest.raises(
-        ConfigError, match="with noise or a step budget has no likelihood; measure with an order without"
+        ConfigError, match="with noise or a step budget has no likelihood; measure with an order that has neither"
     ):
         Heldout(Shards.open(data, "heldout"), parse_order(order), SETTINGS.rules, CanvasConfig(), 4, 5, 9)
 

@@ -179,7 +179,7 @@ def test_a_new_order_trains_and_is_measured(data: Path, tmp_path: Path, capsys: 
 
 
 def test_an_order_must_be_a_dataclass_and_a_mixture_is_measured_by_its_parts() -> None:
-    with pytest.raises(ConfigError, match=r"^order 'mine' is no dataclass; decorate Plain with @dataclass"):
+    with pytest.raises(ConfigError, match=r"^order 'mine' is not a dataclass; decorate Plain with @dataclass"):
         register_order("mine", type("Plain", (), {}))
     with pytest.raises(ConfigError, match=r"^1\.0\*runs\+1\.0\*diff is a mixture; measure its orders one by one$"):
         measure(seconds=0.01, orders={"both": parse_order("1*runs+1*diff")})

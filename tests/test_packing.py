@@ -205,29 +205,29 @@ UP = "blocks.0.mlp.up.weight"
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda file: file.pop(UP + ".scale"), f"tensor {UP} is int8, and {UP}.scale is missing"),
+        (lambda file: file.pop(UP + ".scale"), f"tensor {UP} is int8, but {UP}.scale is missing"),
         (lambda file: file.pop(UP), f"tensor {UP} is missing"),
         (
             lambda file: file.update({UP + ".scale": torch.ones(5)}),
-            f"tensor {UP}.scale is float32 of the shape (5,), its matrix wants bfloat16 of (24,)",
+            f"tensor {UP}.scale is float32 of the shape (5,), but its matrix needs bfloat16 of (24,)",
         ),
         (
             lambda file: file.update({UP + ".scale": torch.ones(24, dtype=torch.int64)}),
-            f"tensor {UP}.scale is int64 of the shape (24,), its matrix wants bfloat16 of (24,)",
+            f"tensor {UP}.scale is int64 of the shape (24,), but its matrix needs bfloat16 of (24,)",
         ),
         (lambda file: file.update({UP: torch.ones(24, 16)}), f"tensor {UP} is float32, the config says int8"),
         (lambda file: file.update({UP: torch.ones(24, 16).int()}), f"tensor {UP} is int32, the config says int8"),
         (
             lambda file: file.update({"norm.weight": torch.ones(16).int()}),
-            "tensor norm.weight is int32, which no model's is",
+            "tensor norm.weight is int32, which no model uses",
         ),
         (
             lambda file: file.update({"norm.weight": torch.ones(16).to(torch.int8)}),
-            "tensor norm.weight is int8, which only matrices are",
+            "tensor norm.weight is int8, which only matrices may be",
         ),
         (
             lambda file: file.update({UP: torch.ones(24, 15).to(torch.int8)}),
-            f"tensor {UP} has the shape (24, 15), the config wants (24, 16)",
+            f"tensor {UP} has the shape (24, 15), but the config says (24, 16)",
         ),
         (
             lambda file: file.update({"norm.weight.scale": torch.ones(1)}),
@@ -259,7 +259,7 @@ def test_what_int8_cannot_hold_is_refused(tmp_path: Path) -> None:
     model = random_model(TINY)
     with torch.no_grad():
         model.blocks[1].mlp.up.weight[3, 4] = torch.nan
-    with pytest.raises(CheckpointError, match=r"tensor blocks.1.mlp.up.weight holds values that are no numbers"):
+    with pytest.raises(CheckpointError, match=r"tensor blocks.1.mlp.up.weight holds NaN or infinity"):
         save_pretrained(model, tmp_path / "packed", BYTES, weights="int8")
     assert list(tmp_path.iterdir()) == []
 

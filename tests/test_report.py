@@ -368,8 +368,8 @@ RESULTS = "results are what `reviser eval` and `reviser bench` write with --out"
 SHARED = '"format": "reviser result", "version": 2'
 BAD = {
     "{": "not valid JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
-    "[1]": f"not a result, for it has no field `kind`; {RESULTS}",
-    '{"rows": []}': f"not a result, for it has no field `kind`; {RESULTS}",
+    "[1]": f"not a result: it has no field `kind`; {RESULTS}",
+    '{"rows": []}': f"not a result: it has no field `kind`; {RESULTS}",
     '{"kind": "odd", "rows": [], "version": "0.1.0"}':
         "a result of version '0.1.0', but this program reads version 2; convert it with: "
         "python tools/convert_results.py FILE",

@@ -35,7 +35,7 @@ def test_a_table_without_a_result_or_an_end_is_named() -> None:
     with pytest.raises(DataError, match=r"^x.md, line 2: no result is called speed; there are other$"):
         fill(text, {"other": SPEED}, "x.md")
     for rest in ("", f"<!-- table: speed -->\n{END}"):
-        with pytest.raises(DataError, match=f"^x.md, line 2: the table has no end; put {END} behind its last row$"):
+        with pytest.raises(DataError, match=f"^x.md, line 2: the table has no end; put {END} after its last row$"):
             fill(text + rest, {"speed": SPEED}, "x.md")
 
 

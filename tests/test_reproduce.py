@@ -295,7 +295,9 @@ def test_a_stopped_training_is_gone_on_with_when_asked(setup: Setup) -> None:
     assert resumed(setup, step, True) == resumed(setup, step, False) == step.job
     settings = setup.scale.settings("ar", BYTES.alphabet)
     run = Run.create(setup.run("ar"), settings, "data")
-    with pytest.raises(CheckpointError, match="was begun and is not done; resume it with --resume, or remove it"):
+    with pytest.raises(
+        CheckpointError, match="was started but is not finished; resume it with --resume, or remove it"
+    ):
         resumed(setup, step, False)
     (run.folder / "checkpoints" / "step-00000030").mkdir()
     words = resumed(setup, step, True).words

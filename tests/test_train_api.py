@@ -173,13 +173,13 @@ def test_an_interrupt_without_a_run_folder_says_so(data: Path, monkeypatch: pyte
     [
         ({"recipe": None}, "give either a recipe or a run folder to resume"),
         ({"resume": "x"}, "give either a recipe or a run folder to resume"),
-        ({"recipe": None, "resume": "x", "out": "y"}, "x is resumed where it is; leave out=y away"),
+        ({"recipe": None, "resume": "x", "out": "y"}, "x is resumed where it is; drop out=y"),
         ({"steps": 0}, "steps=0 must be at least 1"),
         ({"recipe": "dbug"}, "no recipe 'dbug'; recipes are"),
-        ({"recipe": "small", "data": None}, "small needs text to train on; make a folder with reviser data prepare"),
-        ({"recipe": SETTINGS, "data": None}, "a config needs text to train on; make a folder with"),
-        ({"recipe": SETTINGS, "out": None}, "a whole config has no name to call its run folder by; give the folder"),
-        ({"recipe": 7}, "7 is no recipe; give a name, a RunConfig, or a function that returns one"),
+        ({"recipe": "small", "data": None}, "small needs text to train on; make a data folder with `reviser"),
+        ({"recipe": SETTINGS, "data": None}, "a config needs text to train on; make a data folder with"),
+        ({"recipe": SETTINGS, "out": None}, "a config has no name to call its run folder by; give the folder"),
+        ({"recipe": 7}, "7 is not a recipe; give a name, a RunConfig, or a function that returns one"),
         ({"settings": {"train.step": 2}}, "no setting train.step; did you mean train.steps?"),
         ({"settings": {"train.steps": 2.5}}, "train.steps is '2.5'; it must be a whole number"),
         ({"settings": "train.steps=2"}, "settings='train.steps=2'; give a mapping of names to values, e.g. {'train."),
@@ -211,3 +211,12 @@ def test_a_bar_is_shown_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert type(make_display("rich")).__name__ == "BarDisplay"
     assert type(make_display("lines")) is LinesDisplay
+
+
+def test_a_finished_run_keeps_the_settings_it_was_trained_with(whole: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(whole, tmp_path / "run")
+    before = {path: path.read_bytes() for path in copy.rglob("config.json")}
+    assert before
+    with pytest.raises(ConfigError, match=r"is done after 12 steps, so changed settings would train nothing; raise"):
+        reviser.train(resume=copy, settings={"optimizer.lr": 0.5}, device="cpu")
+    assert {path: path.read_bytes() for path in copy.rglob("config.json")} == before

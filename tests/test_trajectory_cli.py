@@ -128,7 +128,7 @@ def test_each_damage_of_a_record_is_named(capsys, made, change, text):
     [
         ("{oops", "trajectory 0 (line 1): not JSON (Expecting property name"),
         ("[" * 100_000, "trajectory 0 (line 1): not JSON (maximum recursion depth"),
-        ("[1]", "trajectory 0 (line 1): a JSON object is wanted, not list"),
+        ("[1]", "trajectory 0 (line 1): expected a JSON object, not list"),
         ("{}", "trajectory 0 (line 1): the field 'num_text' is missing"),
     ],
 )

@@ -34,7 +34,7 @@ def _add_trajectories(kinds: argparse._SubParsersAction[ArgumentParser]) -> None
         "the final canvas with the target; actions per second for each order.",
     )
     parser.add_argument("--n", type=int, default=145, help="tokens per target (default 145)")
-    parser.add_argument("--threads", type=int, default=1, help="threads that draw at once (default 1)")
+    parser.add_argument("--threads", type=int, default=1, help="number of threads (default 1)")
     parser.add_argument("--seconds", type=float, default=2.0, help="time per order (default 2)")
     add_out(parser)
     parser.set_defaults(run=run_trajectories)
@@ -58,7 +58,7 @@ def _add_train(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
         description="Time a recipe's training steps on random text, trajectories and packing included, and a plain "
         "compiled GPT loop of the same shape in the same run.",
     )
-    parser.add_argument("recipe", help="which recipe's shape and data")
+    parser.add_argument("recipe", help="recipe whose shape and data are used")
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change one setting; repeatable")
     parser.add_argument("--vocabulary", type=int, default=50257, help="text tokens (default 50257, GPT-2's)")
     parser.add_argument("--steps", type=int, default=20, help="timed steps (default 20)")
@@ -116,14 +116,14 @@ def _add_decode(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
         "  reviser bench decode\n  reviser bench decode --batch 1,64,256 --device cuda --dtype bfloat16 --json",
         description="Decode 35-token prompts by 128 actions with random weights of a recipe's shape: the engine, "
         "bare left-to-right decoding of the same trunk, and a transformers GPT-2 of its shape, in one run; on a CPU "
-        "with each kind of step there is: torch's, and numba's in float32 and in int8.",
+        "with each kind of step: torch's, and numba's in float32 and int8.",
     )
-    parser.add_argument("--recipe", default="paper_100m", help="whose shape (default paper_100m)")
+    parser.add_argument("--recipe", default="paper_100m", help="recipe whose shape is used (default paper_100m)")
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change one setting; repeatable")
     parser.add_argument("--vocabulary", type=int, default=50257, help="text tokens (default 50257, GPT-2's)")
     parser.add_argument("--batch", default="1", help="batch sizes, comma-separated (default 1)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default cpu)")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of all three")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="precision of all three")
     parser.add_argument("--new", type=int, default=128, help="actions or tokens to write (default 128)")
     parser.add_argument("--no-transformers", action="store_true", help="leave transformers out")
     parser.add_argument("--static", action="store_true", help="also transformers' compiled static cache at batch 1")
@@ -144,7 +144,7 @@ def run_decode(args: argparse.Namespace) -> int:
     try:
         batches = [int(each) for each in args.batch.split(",")]
     except ValueError:
-        raise ConfigError(f"--batch {args.batch} is no list of numbers; write 1,64,256") from None
+        raise ConfigError(f"--batch {args.batch} is not a list of numbers; write 1,64,256") from None
     if args.new < 2:
         raise ConfigError(f"--new {args.new} must be at least 2")
     if min(batches) < 1:

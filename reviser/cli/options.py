@@ -10,7 +10,6 @@ from typing import Any
 from reviser.errors import ConfigError
 
 DEVICE = "auto, cpu or cuda (default: auto)"
-PROMPTS = "number of prompts at most (default: all)"
 
 
 def add_out(parser: argparse.ArgumentParser) -> None:

@@ -23,8 +23,8 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "results as tables with errors and plots",
         "  reviser report --html build/report.html\n  reviser report --readme README.md --check",
         description="Turn result documents into Markdown, one HTML page with plots, or the tables between a README's "
-        "markers. Without a file to write, Markdown is printed. A file that is no result is named, the others are "
-        "reported, and the exit code is 1.",
+        "markers. Without a file to write, Markdown is printed. If a file is not a result, it is named on "
+        "standard error, the others are reported, and the exit code is 1.",
         has_json=False,
     )
     parser.add_argument(
@@ -35,9 +35,11 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument(
         "--readme",
         metavar="FILE",
-        help="make its tables anew: <!-- table: NAME -->, NAME of a result (NAME:2: its second table)",
+        help="regenerate the tables after its markers <!-- table: NAME --> (NAME:2: a result's second table)",
     )
-    parser.add_argument("--check", action="store_true", help="write nothing to the README; exit with 1 if it differs")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing to the README; exit with code 1 if it differs"
+    )
     parser.set_defaults(run=run_report)
 
 
@@ -64,7 +66,7 @@ def run_report(args: argparse.Namespace) -> int:
 
 
 def _fill(readme: str, tables: dict[str, Table], has_check: bool) -> bool:
-    """Make a README's tables anew; whether a check passes."""
+    """Regenerate a README's tables; whether a check passes."""
     from reviser.reports.markdown import fill
     from reviser.reports.sections import write_file
 

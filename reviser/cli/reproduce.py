@@ -33,8 +33,8 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "  reviser reproduce --scale 100m --plan --gpu a100\n"
         "  reviser reproduce --scale small --data data/web --prompts c4.jsonl --out results/small --resume",
         description="Train what the paper compares (left to right, its Reviser, ours, MDLM, SEDD; equal parameters "
-        "and trained positions), have all write, score it, and report it beside the paper's tables. Each step is a "
-        "command, printed before it runs; a finished step is not repeated.",
+        "and trained positions), have them write, score the texts, and report the results beside the paper's tables. "
+        "Each step is printed as the equivalent command before it runs; a finished step is not repeated.",
     )
     parser.add_argument("--scale", required=True, metavar="SCALE", help="debug (minutes on a CPU), small, 100m, 300m")
     parser.add_argument("--out", metavar="FOLDER", help="where everything goes (default: reproduction/SCALE)")
@@ -48,9 +48,9 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "--cut", action="store_true", help="also take the beginnings of longer documents of --prompts"
     )
     parser.add_argument(
-        "--only", metavar="STEP,...", help="these steps alone; train is all of train:ar, train:paper ..."
+        "--only", metavar="STEP,...", help="only these steps; train is all of train:ar, train:paper ..."
     )
-    parser.add_argument("--resume", action="store_true", help="resume trainings that were stopped")
+    parser.add_argument("--resume", action="store_true", help="resume interrupted trainings")
     parser.add_argument(
         "--models", metavar="NAME=FOLDER,...", help="models trained elsewhere: ar, paper, ours, mdlm, sedd"
     )
@@ -61,11 +61,13 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         metavar="NAME=MODEL",
         help="another system to compare with: shipped, a model folder, hf:MODEL or published:MODEL; repeatable",
     )
-    parser.add_argument("--evaluator", default="smollm2", help="scores texts (default: smollm2)")
+    parser.add_argument("--evaluator", default="smollm2", help="model that scores texts (default: smollm2)")
     parser.add_argument(
-        "--judge", default="likelihood", help="of the arena: likelihood, by the evaluator (default), or critic:MODEL"
+        "--judge",
+        default="likelihood",
+        help="judge of the arena: likelihood, by the evaluator (default), or critic:MODEL",
     )
-    parser.add_argument("--n", type=int, help="number of prompts at most (default: 16, 200, 1000 and 1000)")
+    parser.add_argument("--n", type=int, help="maximum number of prompts (default: 16, 200, 1000 and 1000)")
     parser.add_argument("--device", default="auto", help=DEVICE)
     parser.add_argument("--plan", action="store_true", help="print the steps with their costs, and stop")
     parser.add_argument("--gpu", default="h200", help="for --plan: h200, h100, a100, l40s, rtx4090 (default: h200)")

@@ -25,15 +25,15 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "  reviser train debug\n"
         "  reviser train small --data data/ --out runs/mine --set optimizer.lr=1e-3 --set train.steps=2000\n"
         "  reviser train --resume runs/mine",
-        description="Train a model by a recipe (debug, small, ar_small, paper_100m, ...; docs/training.md has all) "
-        "into a run folder. Ctrl-C saves first. Start it with torchrun to use several processes.",
+        description="Train a model by a recipe (debug, small, ar_small, paper_100m, ...; see docs/training.md for "
+        "all) into a run folder. Ctrl-C saves a checkpoint first. Start it with torchrun to use several processes.",
     )
-    parser.add_argument("recipe", nargs="?", help="which recipe; not needed with --resume")
+    parser.add_argument("recipe", nargs="?", help="name of the recipe; not needed with --resume")
     parser.add_argument("--data", help="a data folder; without it, debug trains on this package's own source text")
     parser.add_argument("--out", help="the run folder to make (default runs/RECIPE)")
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change one setting; repeatable")
     parser.add_argument("--resume", metavar="RUN", help="continue a run folder from its newest checkpoint")
-    parser.add_argument("--steps", type=int, help="stop after this many steps; the schedule stays that of the recipe")
+    parser.add_argument("--steps", type=int, help="stop after this many steps; the recipe's schedule does not change")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default auto)")
     parser.add_argument("--show", action="store_true", help="print the resolved config as JSON and stop")
     parser.set_defaults(run=run_train)
@@ -43,7 +43,7 @@ def run_train(args: argparse.Namespace) -> int:
     if (args.recipe is None) == (args.resume is None):
         raise ConfigError("give either a recipe or --resume RUN")
     if args.resume and args.out:
-        raise ConfigError(f"{args.resume} is resumed where it is; leave --out {args.out} away")
+        raise ConfigError(f"{args.resume} is resumed where it is; drop --out {args.out}")
     if args.steps is not None and args.steps < 1:
         raise ConfigError(f"--steps {args.steps} must be at least 1")
     if args.show:

@@ -103,7 +103,7 @@ def _add_options(parser: ArgumentParser, max_tokens: int | None = None) -> None:
     parser.add_argument(
         "--live",
         action="store_true",
-        help="show the canvas while it is edited; prints only the text where standard output is not a terminal",
+        help="show the canvas while it is edited; prints only the text if standard output is not a terminal",
     )
     parser.add_argument(
         "--pace",
@@ -121,8 +121,8 @@ def _add_options(parser: ArgumentParser, max_tokens: int | None = None) -> None:
         "--weights",
         choices=("auto", "int8", "float32"),
         default="auto",
-        help="what to compute with: int8 rounds the weights, for a CPU; auto is int8 where the model folder holds "
-        "int8 weights, like that of the shipped model (default auto)",
+        help="precision of the weights: int8 rounds them, on a CPU; auto is int8 if the model folder holds int8 "
+        "weights, as that of the shipped model does (default auto)",
     )
     _add_sampling(parser)
 
@@ -135,10 +135,12 @@ def _add_sampling(parser: ArgumentParser) -> None:
         "--sampling",
         choices=tuple(NAMED),
         default="default",
-        help="the preset to start from; paper is temperature 0.9 and top-k 50 alone; the defaults below are those of "
-        "the preset named default",
+        help="the preset to start from; paper is temperature 0.9 and top-k 50, nothing else; the defaults below are "
+        "those of the preset default",
     )
-    either.add_argument("--greedy", dest="sampling", action="store_const", const="greedy", help="--sampling greedy")
+    either.add_argument(
+        "--greedy", dest="sampling", action="store_const", const="greedy", help="same as --sampling greedy"
+    )
     docstrings = _field_docstrings()
     for each in fields(Sampling):
         name, text = f"--{each.name.replace('_', '-')}", docstrings[each.name].rstrip(".").replace("%", "%%")

@@ -17,7 +17,7 @@ class Sampling:
     """How actions are drawn from the model's distribution; the last seven are off by default."""
 
     temperature: float = 0.9
-    """Divides log-probabilities; 0 takes the most probable action, whatever the truncations say."""
+    """Divides log-probabilities; 0 always takes the most probable action."""
     top_k: int = 50
     """Only the k most probable actions; 0 is all."""
     top_p: float = 1.0
@@ -27,7 +27,7 @@ class Sampling:
     keep_moves: bool = False
     """Keep the model's own probability of moving; temperature and truncation act among moves and among the rest."""
     move_temperature: float | None = None
-    """The temperature of MOVEs; below that of the rest, moves are rarer and surer; the same by default."""
+    """Temperature of MOVEs; below that of other actions, moves are rarer and more certain; the same by default."""
     jump_bias: float = 0.0
     """Added to the log-probability of a MOVE that follows no other: above 0 for more revision, below for less."""
     stop_bias: float = 0.0
@@ -37,7 +37,7 @@ class Sampling:
     no_repeat: int = 0
     """No INSERT that would repeat n tokens in a row, unless nothing else is valid; 0 is off."""
     calm: bool = False
-    """A run of MOVEs spells one distance, largest first: it never turns back and is no longer than needed."""
+    """Consecutive MOVEs add up to one distance, largest first, and never turn back or take more than needed."""
 
     def __post_init__(self) -> None:
         self._check("temperature", "finite and 0 or more", self.temperature >= 0)

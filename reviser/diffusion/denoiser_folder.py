@@ -156,7 +156,7 @@ def family_of(spec: str | os.PathLike[str]) -> str:
     folder = find(spec)
     path = folder / CONFIG
     if not path.is_file():
-        raise CheckpointError(f"{folder} is no model folder: it holds no {CONFIG}")
+        raise CheckpointError(f"{folder} is not a model folder: it holds no {CONFIG}")
     try:
         values = json.loads(path.read_text("utf-8"))
     except ValueError as error:

@@ -219,7 +219,9 @@ def weights_file(spec: str | os.PathLike[str]) -> Path:
         return Path(hf_hub_download(place, PICKLED))
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise CheckpointError(f"{place}: no {WEIGHTS}, and {PICKLED} is missing or out of reach: {reason}") from error
+        raise CheckpointError(
+            f"{place}: no {WEIGHTS}, and {PICKLED} is missing or cannot be reached: {reason}"
+        ) from error
 
 
 def infer_config(tensors: Mapping[str, Tensor], described: Described, file: str) -> ModelConfig:
@@ -259,7 +261,7 @@ def rename(tensors: Mapping[str, Tensor], model: Published, file: str) -> dict[s
     for name, ours in pairs.items():
         given, shape = tuple(tensors[name].shape), tuple(wanted[ours].shape)
         if given != shape:
-            raise CheckpointError(f"{file}: tensor {name} has the shape {given}, its other tensors want {shape}")
+            raise CheckpointError(f"{file}: tensor {name} has the shape {given}, but its other tensors imply {shape}")
     return {ours: tensors[name] for name, ours in pairs.items()}
 
 

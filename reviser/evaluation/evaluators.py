@@ -181,7 +181,7 @@ def find(name: str) -> tuple[Path, str]:
     path = Path(name)
     if path.is_file():
         if path.suffix != ".gguf":
-            raise ConfigError(f"evaluator {name} is a file but no .gguf; give a folder, a hub id or a GGUF file")
+            raise ConfigError(f"evaluator {name} is a file but not a .gguf; give a folder, a hub id or a GGUF file")
         return _decode([path], hash_file(path))
     if not path.is_dir():
         path = _download(name)
@@ -205,7 +205,7 @@ def _download(name: str) -> Path:
     except (OSError, ValueError) as error:
         said = re.split(r"(?<!\d)\. | An error happened", " ".join(str(error).split()))[0][:120]
         raise ConfigError(
-            f"no evaluator {name!r}: no folder here, and not to be had from the hub ({said}); "
+            f"no evaluator {name!r}: not a folder here, and cannot be fetched from the hub ({said}); "
             f"give a `transformers` folder, or one of {short}"
         ) from None
     return folder

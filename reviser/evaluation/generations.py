@@ -87,18 +87,18 @@ def _read_line(line: str, where: str) -> Generation:
         _check_fields(record)
         return Generation(**{field.name: record[field.name] for field in fields(Generation) if field.name in record})
     except (ValueError, TypeError) as error:
-        raise DataError(f"{where}: no generation ({error}); remove the line or generate again") from None
+        raise DataError(f"{where}: not a generation ({error}); remove the line or generate again") from None
 
 
 def _check_fields(record: Any) -> None:
     """Say which fields a record lacks, or has with a value of another type."""
     if not isinstance(record, dict):
-        raise TypeError("it is no object")
+        raise TypeError("it is not an object")
     if lacking := [name for name in FIELD_TYPES if name not in record and name != "maker"]:
         raise TypeError(f"it lacks {', '.join(lacking)}")
     for name, kind in FIELD_TYPES.items():
         if name in record and not isinstance(record[name], kind):
-            raise TypeError(f"its {name} is {record[name]!r}, which is no {kind.__name__}")
+            raise TypeError(f"its {name} is {record[name]!r}, which is not of type {kind.__name__}")
 
 
 class GenerationFile:

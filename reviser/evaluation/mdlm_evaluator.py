@@ -60,10 +60,10 @@ def find_spans(pieces: list[str]) -> list[tuple[int, int]]:
 def open_mdlm(name: str, kind: str, device: str, dtype: str) -> Evaluator:
     """The evaluator of `mdlm:FOLDER`."""
     if kind not in ("auto", "masked"):
-        raise ConfigError(f"evaluator {name} is a masked model, and a {kind} one is wanted; give another")
+        raise ConfigError(f"evaluator {name} is a masked model, but a {kind} one is needed; give another")
     folder = Path(name.removeprefix(NAMED))
     model = load_denoiser(folder, device, getattr(torch, dtype))
     if not isinstance(model, Mdlm):
-        raise ConfigError(f"evaluator {name} is {model.family}, whose scores are no probabilities; give an MDLM")
+        raise ConfigError(f"evaluator {name} is {model.family}, whose scores are not probabilities; give an MDLM")
     reader = Reader(denoiser_tokenizer(folder))
     return Evaluator(name, hash_weights(folder), "masked", Network(model), reader, model.config.context)

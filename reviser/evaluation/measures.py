@@ -29,7 +29,7 @@ class Measure:
         """The mean of values; the error of a single one is None."""
         count = len(values)
         if not count:
-            raise DataError("a mean of nothing was asked for; generate something first")
+            raise DataError("there is nothing to average; generate something first")
         mean = math.fsum(values) / count
         if count == 1:
             return cls(mean, None, 1)

@@ -295,13 +295,13 @@ def _generation(name: str, prompt: Prompt, seed: int, text: str) -> Generation:
 
 
 def _check_likelihood(systems: Mapping[str, Any], prompts: Sequence[Prompt]) -> None:
+    if not any(prompt.reference for prompt in prompts):
+        raise ConfigError("likelihood scores the references of prompts, and these have none; give Prompts with one")
     for name, system in systems.items():
         if not hasattr(system, "log_likelihood"):
             raise ConfigError(
                 f"system {name} has no log_likelihood, so its likelihood cannot be measured; leave it out"
             )
-    if not any(prompt.reference for prompt in prompts):
-        raise ConfigError("likelihood scores the references of prompts, and these have none; give Prompts with one")
 
 
 def _likelihood(

@@ -111,22 +111,22 @@ class EvalAll(Suite):
         "--folder results/quick"
     )
     description: ClassVar[str] = (
-        "Continuations, evalPPL, MAUVE, arena (by likelihood), trajectories, likelihood, infilling, gaps and FLOPs "
-        "into one folder, then a report. What the same commands left in the folder is not done again."
+        "Run continuation, evalPPL, MAUVE, arena (by likelihood), trajectories, likelihood, infill, gaps and FLOPs "
+        "into one folder, then write a report. Results of the same commands in the folder are reused."
     )
 
     texts: tuple[str, ...] = option(positional=True, metavar="TEXTS", help=TEXTS)
     system: tuple[str, ...] = option(metavar="NAME=MODEL", help=SYSTEM)
     folder: str = option(metavar="FOLDER", help="where everything goes")
     order: tuple[str, ...] = option(
-        (), metavar="NAME=ORDER", help="the order of a system (default: what it was trained with); repeatable"
+        (), metavar="NAME=ORDER", help="the order of a system (default: the order it was trained with); repeatable"
     )
-    evaluator: str = option("smollm2", help="scores texts and judges the arena (default: smollm2)")
+    evaluator: str = option("smollm2", help="model that scores texts and judges the arena (default: smollm2)")
     quick: bool = option(False, help="few prompts: minutes on a CPU, with wide errors")
-    n: int | None = option(None, help="number of prompts at most (default: 300, with --quick 20)")
+    n: int | None = option(None, help="maximum number of prompts (default: 300, with --quick 20)")
     ruler: str = option("gpt2", help=RULER)
-    prefix: int = option(35, help="tokens given for a continuation (default: 35)")
-    total: int = option(180, help="tokens in all (default: 180)")
+    prefix: int = option(35, help="tokens of a prompt (default: 35)")
+    total: int = option(180, help="tokens of prompt and continuation together (default: 180)")
     device: str = option("auto", help=DEVICE)
 
     def check(self) -> None:

@@ -90,7 +90,7 @@ def read_tensors(file: str | os.PathLike[str]) -> dict[str, Tensor]:
     except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, KeyError) as error:
         reason = str(error).strip().partition("\n")[0].partition(". ")[0][:120]
         raise CheckpointError(
-            f"{file} is no checkpoint, or damaged or cut short: {reason}; fetch the file again"
+            f"{file} is not a checkpoint, or is damaged or cut short: {reason}; fetch the file again"
         ) from error
     state = found.get("model", found) if isinstance(found, dict) else found
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
@@ -106,7 +106,7 @@ def infer_config(tensors: Mapping[str, Tensor], file: str) -> ModelConfig:
     is_absolute = POSITIONS in tensors
     num_text = rows - NUM_SPECIAL
     if num_text < 1:
-        raise CheckpointError(f"{file}: tensor {EMBEDDING} has {rows} rows, of which {NUM_SPECIAL} are no text")
+        raise CheckpointError(f"{file}: tensor {EMBEDDING} has {rows} rows, of which {NUM_SPECIAL} are not text")
     return ModelConfig(
         num_text=num_text,
         pad=num_text - 1,
@@ -148,7 +148,7 @@ def rename(tensors: Mapping[str, Tensor], model: Transformer, file: str) -> dict
         shape = (rows // 3, *rest) if ours.endswith(QKV) else (rows, *rest)
         if kept[name].shape != shape:
             given = tuple(kept[name].shape)
-            raise CheckpointError(f"{file}: tensor {name} has the shape {given}, its other tensors want {shape}")
+            raise CheckpointError(f"{file}: tensor {name} has the shape {given}, but its other tensors imply {shape}")
         found.setdefault(ours, []).append(kept[name])
     return {ours: torch.cat(parts) for ours, parts in found.items()}
 

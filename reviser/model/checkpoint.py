@@ -160,7 +160,7 @@ def load_weights(model: Transformer, tensors: Mapping[str, Tensor], source: str)
         raise CheckpointError(f"{source}: tensor {name} {problem}")
     for name, place in wanted.items():
         if found[name].shape != place.shape:
-            shapes = f"{tuple(found[name].shape)}, the config wants {tuple(place.shape)}"
+            shapes = f"{tuple(found[name].shape)}, but the config says {tuple(place.shape)}"
             raise CheckpointError(f"{source}: tensor {name} has the shape {shapes}")
         fill(place, found[name], scales.get(name))
     for name in ACTION_TABLES:

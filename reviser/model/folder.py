@@ -134,14 +134,16 @@ def _fetch(hub_id: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
-        needed_for = f"{hub_id} is no folder here, and fetching it"
+        needed_for = f"{hub_id} is not a folder here, and fetching it"
         raise MissingPackageError("huggingface_hub", needed_for, "pip install huggingface_hub") from error
     try:
         with _quiet_hub():
             return Path(snapshot_download(hub_id, allow_patterns=[CONFIG, WEIGHTS, TOKENIZER, CARD]))
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise CheckpointError(f"{hub_id} is no folder here, and not on the hub or out of reach: {reason}") from error
+        raise CheckpointError(
+            f"{hub_id} is not a folder here, and is not on the hub or cannot be reached: {reason}"
+        ) from error
 
 
 @contextmanager
@@ -160,7 +162,7 @@ def read_config(folder: Path, formats: Collection[str] = (FORMAT,)) -> FolderCon
     """The checked config.json of a model folder; `formats` are the families that will do."""
     path = folder / CONFIG
     if not path.is_file():
-        raise CheckpointError(f"{folder} is no model folder: it holds no {CONFIG}")
+        raise CheckpointError(f"{folder} is not a model folder: it holds no {CONFIG}")
     try:
         folder_config = settings.load(FolderConfig, path)
     except ConfigError as error:

@@ -54,7 +54,7 @@ def pack(tensors: Mapping[str, Tensor], chosen: Set[str], weights: Weights) -> d
             packed[name] = packed[name].to(torch.bfloat16)
             continue
         if not packed[name].isfinite().all():
-            raise CheckpointError(f"tensor {name} holds values that are no numbers, which int8 cannot")
+            raise CheckpointError(f"tensor {name} holds NaN or infinity, which int8 cannot represent")
         packed[name], scales = round_rows(packed[name])
         packed[name + SCALE] = scales.to(torch.bfloat16)
     return packed
@@ -74,7 +74,7 @@ def split_scales(tensors: Mapping[str, Tensor], source: str) -> tuple[dict[str, 
         if tensor.dtype == torch.int8:
             scales[name] = _scales(name, tensors, source)
         elif not tensor.is_floating_point():
-            raise CheckpointError(f"{source}: tensor {name} is {_type(tensor)}, which no model's is")
+            raise CheckpointError(f"{source}: tensor {name} is {_type(tensor)}, which no model uses")
     names = tensors.keys() - {name + SCALE for name in scales}
     return {name: tensors[name] for name in names}, scales
 
@@ -82,12 +82,12 @@ def split_scales(tensors: Mapping[str, Tensor], source: str) -> tuple[dict[str, 
 def _scales(name: str, tensors: Mapping[str, Tensor], source: str) -> Tensor:
     scales, wanted = tensors.get(name + SCALE), tuple(tensors[name].shape[:1])
     if tensors[name].ndim != 2:
-        raise CheckpointError(f"{source}: tensor {name} is int8, which only matrices are")
+        raise CheckpointError(f"{source}: tensor {name} is int8, which only matrices may be")
     if scales is None:
-        raise CheckpointError(f"{source}: tensor {name} is int8, and {name}{SCALE} is missing")
+        raise CheckpointError(f"{source}: tensor {name} is int8, but {name}{SCALE} is missing")
     if not scales.is_floating_point() or tuple(scales.shape) != wanted:
         found = f"{_type(scales)} of the shape {tuple(scales.shape)}"
-        raise CheckpointError(f"{source}: tensor {name}{SCALE} is {found}, its matrix wants bfloat16 of {wanted}")
+        raise CheckpointError(f"{source}: tensor {name}{SCALE} is {found}, but its matrix needs bfloat16 of {wanted}")
     return scales
 
 

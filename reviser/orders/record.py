@@ -175,7 +175,7 @@ def parse_record(line: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise TrajectoryError(f"not JSON ({error})") from None
     if not isinstance(record, dict):
-        raise TrajectoryError(f"a JSON object is wanted, not {type(record).__name__}")
+        raise TrajectoryError(f"expected a JSON object, not {type(record).__name__}")
     return record
 
 

@@ -28,7 +28,9 @@ def register_order(name: str, order: type[Any]) -> None:
     fields are the settings that may follow its name.
     """
     if not is_dataclass(order):
-        raise ConfigError(f"order {name!r} is no dataclass; decorate {order.__name__} with @dataclass(frozen=True)")
+        raise ConfigError(
+            f"order {name!r} is not a dataclass; decorate {order.__name__} with @dataclass(frozen=True)"
+        )
     ORDERS.add(name, order)
 
 

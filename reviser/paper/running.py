@@ -142,7 +142,7 @@ def resumed(setup: Setup, step: Step, is_resuming: bool) -> Training:
     if not (run.folder / "config.json").is_file():
         return step.job
     if not is_resuming:
-        raise CheckpointError(f"{run.folder} was begun and is not done; resume it with --resume, or remove it")
+        raise CheckpointError(f"{run.folder} was started but is not finished; resume it with --resume, or remove it")
     _check_run(setup, step.system, "give another --out, or remove it")
     if run.steps():
         return step.job.resumed()

@@ -60,7 +60,7 @@ def write_table(table: Table) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FilledDocument:
-    """A document with its tables made anew, and the names of those that changed."""
+    """A document with its tables regenerated, and the names of those that changed."""
 
     text: str
     changed: tuple[str, ...]
@@ -105,4 +105,4 @@ def _find_end(lines: list[str], at: int, where: str) -> int:
             break
         if line.strip() == END:
             return number
-    raise DataError(f"{where}: the table has no end; put {END} behind its last row")
+    raise DataError(f"{where}: the table has no end; put {END} after its last row")

@@ -67,7 +67,7 @@ def read_result(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise DataError(f"{path}: not valid JSON ({error})") from None
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
         raise DataError(
-            f"{path}: not a result, for it has no field `kind`; "
+            f"{path}: not a result: it has no field `kind`; "
             "results are what `reviser eval` and `reviser bench` write with --out"
         )
     if document.get("format") != FORMAT or document.get("version") != VERSION:

@@ -118,7 +118,7 @@ class _Request:
         if (self.recipe is None) == (self.resume is None):
             raise ConfigError("give either a recipe or a run folder to resume")
         if self.resume is not None and self.out is not None:
-            raise ConfigError(f"{self.resume} is resumed where it is; leave out={self.out} away")
+            raise ConfigError(f"{self.resume} is resumed where it is; drop out={self.out}")
 
     @property
     def name(self) -> str:
@@ -134,7 +134,7 @@ class _Request:
         if given is not None:
             return Path(given)
         if isinstance(self.recipe, RunConfig):
-            raise ConfigError("a whole config has no name to call its run folder by; give the folder as out")
+            raise ConfigError("a config has no name to call its run folder by; give the folder as out")
         return Path("runs") / self.name
 
     @property
@@ -145,7 +145,7 @@ class _Request:
         if self.name == debug.__name__:
             return True
         raise ConfigError(
-            f"{self.name} needs text to train on; make a folder with reviser data prepare, give it as --data"
+            f"{self.name} needs text to train on; make a data folder with `reviser data prepare`, give it as --data"
         )
 
     def resolve(self) -> RunConfig:
@@ -165,7 +165,7 @@ class _Request:
         config = recipe(alphabet) if callable(recipe) else recipe
         if isinstance(config, RunConfig):
             return config
-        raise ConfigError(f"{recipe!r} is no recipe; give a name, a RunConfig, or a function that returns one")
+        raise ConfigError(f"{recipe!r} is not a recipe; give a name, a RunConfig, or a function that returns one")
 
 
 def assignments(settings: Settings) -> tuple[str, ...]:
@@ -212,6 +212,11 @@ def _resume(asked: _Request, team: Team, display: Display, held: ExitStack) -> t
     shards, heldout = _open_data(Path(asked.data or data), settings, team)
     trainer = _make_trainer(settings, shards, heldout, team, run)
     trainer.restore(saved)
+    if asked.changes and trainer.step >= settings.train.steps:
+        raise ConfigError(
+            f"{run.folder} is done after {trainer.step} steps, so changed settings would train nothing; raise "
+            "train.steps too, or start another run"
+        )
     if team.is_first:
         run.rewind_metrics(trainer.step)
         run.log(f"continued from step {trainer.step} on {team.world} process(es)")

@@ -131,7 +131,8 @@ def check_likelihood(order: Order) -> None:
     """Refuse an order whose trajectories have no log q."""
     if not order.has_likelihood:
         raise ConfigError(
-            f"{type(order).__name__} with noise or a step budget has no likelihood; measure with an order without"
+            f"{type(order).__name__} with noise or a step budget has no likelihood; "
+            "measure with an order that has neither"
         )
 
 

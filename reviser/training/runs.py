@@ -121,7 +121,7 @@ class Run:
             return
         if self.folder.exists():
             remedy = f"continue it with --resume {self.folder}" if self.steps() else "remove it"
-            raise CheckpointError(f"{self.folder} exists already; {remedy} or choose another --out")
+            raise CheckpointError(f"{self.folder} already exists; {remedy} or choose another --out")
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
@@ -149,7 +149,7 @@ class Run:
         """An existing run, its config and its data folder."""
         run = cls(folder)
         if not (run.folder / CONFIG).is_file():
-            raise CheckpointError(f"{folder} is no run folder: it holds no {CONFIG}")
+            raise CheckpointError(f"{folder} is not a run folder: it holds no {CONFIG}")
         settings = run.settings
         try:
             data = str(json.loads((run.folder / RUN).read_text())["data"])

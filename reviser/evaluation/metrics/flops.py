@@ -141,7 +141,8 @@ def diffusion_flops(config: ModelConfig, tokens: int, *, steps: int, prompt: int
 def _check(config: ModelConfig, tokens: int, actions: float, prompt: int) -> None:
     if not (tokens >= 1 and actions >= 1 and prompt >= 0):
         raise ConfigError(
-            f"{tokens} tokens by {actions:g} actions after {prompt}; at least 1 and 1 after at least 0 can be written"
+            f"{tokens} tokens by {actions:g} actions after {prompt}; tokens and actions must be at least 1, "
+            "the prompt at least 0"
         )
     if prompt + actions > config.context:
         raise ConfigError(

@@ -28,17 +28,19 @@ class Flops(Suite):
         "  reviser eval flops --model paper_100m --tokens 145 --prompt 35 --actions-per-token 1.39 --json"
     )
     description: ClassVar[str] = (
-        "Work out the paper's tables of inference cost from its formulas; or, with --model, what one of our own "
-        "models costs, beside left-to-right and diffusion models of the same shape."
+        "Compute the paper's tables of inference cost from its formulas or, with --model, the cost of one of our own "
+        "models beside left-to-right and diffusion models of the same shape."
     )
 
-    model: str | None = option(None, metavar="FOLDER|RECIPE", help="a model folder, shipped, or a recipe's shape")
+    model: str | None = option(
+        None, metavar="FOLDER|RECIPE", help="a model folder, shipped, or a recipe for its shape"
+    )
     tokens: int | None = option(None, help=f"new tokens to write (default: {TOKENS})")
     prompt: int | None = option(None, help=f"tokens of the prompt before them (default: {PROMPT})")
     actions_per_token: float | None = option(
-        None, metavar="X", help=f"actions for each new token (default: {ACTIONS_PER_TOKEN}: a fifth moves)"
+        None, metavar="X", help=f"actions per new token (default: {ACTIONS_PER_TOKEN}, a fifth of them moves)"
     )
-    steps: int | None = option(None, help="steps of the diffusion model (default: as many as tokens)")
+    steps: int | None = option(None, help="steps of the diffusion model (default: one per token)")
     vocabulary: int | None = option(None, help=f"text tokens of a recipe (default: {VOCABULARY}, GPT-2's)")
 
     def check(self) -> None:

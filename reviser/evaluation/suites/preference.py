@@ -34,38 +34,40 @@ class Arena(Suite):
     )
     description: ClassVar[str] = (
         "Show a judge the prompt and two systems' texts for it, in a random order, and count who wins. Judgments are "
-        "kept as JSON lines: an interrupted run is resumed, no pair is asked about twice, and without --judge the "
-        "file is scored as it is. Intervals are Wilson's, of 95%, over prompts."
+        "kept as JSON lines: an interrupted run is resumed, no pair is judged twice, and without --judge the "
+        "existing judgments are scored. Intervals are 95% Wilson intervals over prompts."
     )
 
     generations: tuple[str, ...] = option(
         (), positional=True, metavar="GENERATIONS", help="files that `reviser eval` wrote, of two systems or more"
     )
-    judgments: str = option(metavar="FILE", help="where judgments are kept and scored from")
+    judgments: str = option(metavar="FILE", help="file that keeps the judgments")
     judge: str | None = option(
-        None, choices=("http", "critic", "likelihood"), help="who judges what is not judged yet"
+        None, choices=("http", "critic", "likelihood"), help="judge of the pairs not judged yet"
     )
     model: str | None = option(
         None, help="its name at the endpoint; for other judges a short name, folder, GGUF file or hub id"
     )
-    seed: int = option(0, help="decides who is shown first (default: 0)")
+    seed: int = option(0, help="random seed for which text is shown first (default: 0)")
     both_orders: bool = option(False, help="judge each pair twice, swapped")
     n: int | None = option(None, help=PROMPTS)
-    empty: str = option("refuse", choices=("refuse", "lose"), help="what an empty text does (default: refuse)")
+    empty: str = option(
+        "refuse", choices=("refuse", "lose"), help="refuse empty texts, or count them as losses (default: refuse)"
+    )
     template: str | None = option(
-        None, metavar="FILE", group=ASKED, help="the message, with {request}, {first} and {second} in it"
+        None, metavar="FILE", group=ASKED, help="the message to the judge, with {request}, {first} and {second} in it"
     )
     reply_tokens: int | None = option(
-        None, group=ASKED, help="the longest reply (default: 512 for http, 16 for critic)"
+        None, group=ASKED, help="maximum tokens of a reply (default: 512 for http, 16 for critic)"
     )
     url: str | None = option(None, group=HTTP, help="e.g. https://api.openai.com/v1 or http://localhost:8000/v1")
     key_env: str | None = option(
-        None, metavar="NAME", group=HTTP, help="the variable with the key (default: OPENAI_API_KEY, if set)"
+        None, metavar="NAME", group=HTTP, help="environment variable with the key (default: OPENAI_API_KEY, if set)"
     )
     concurrency: int = option(4, group=HTTP, help="requests at once (default: 4)")
-    timeout: float = option(60.0, metavar="S", group=HTTP, help="for one request (default: 60 s)")
-    retries: int = option(6, group=HTTP, help="tries after the first (default: 6)")
-    body: str = option("{}", metavar="JSON", group=HTTP, help="more fields of the request; null removes one")
+    timeout: float = option(60.0, metavar="S", group=HTTP, help="seconds allowed for one request (default: 60)")
+    retries: int = option(6, group=HTTP, help="retries after a failed request (default: 6)")
+    body: str = option("{}", metavar="JSON", group=HTTP, help="extra fields of the request; null removes one")
     device: str = option("auto", group=LOCAL, help=DEVICE)
     dtype: str = option("float32", choices=DTYPES, group=LOCAL, help="default: float32")
     batch: int = option(8, group=LOCAL, help="pairs at once, for critic (default: 8)")

@@ -28,10 +28,10 @@ class Likelihood(Suite):
         "  reviser eval likelihood data/mine --system ours=runs/mine --system ar=runs/ar --job infill --n 50 --json"
     )
     description: ClassVar[str] = (
-        "The likelihood bound with K trajectories a text, log (1/K) sum p(A)/q(A), in nats and perplexity per final "
-        "token and in bits per byte, with standard errors over texts; exact from left to right. Bits per byte above "
-        "the first system's have the error of the texts' own differences. Perplexities of different tokenizers do "
-        "not compare; bits per byte do."
+        "Compute the likelihood bound with K trajectories per text, log (1/K) sum p(A)/q(A), in nats and perplexity "
+        "per final token and in bits per byte, with standard errors over texts. It is exact for left-to-right. "
+        "Differences to the first system have the errors of per-text differences. Perplexities under different "
+        "tokenizers are not comparable; bits per byte are."
     )
 
     texts: tuple[str, ...] = option(positional=True, metavar="TEXTS", help=TEXTS)
@@ -39,16 +39,18 @@ class Likelihood(Suite):
     order: tuple[str, ...] = option(
         (),
         metavar="[NAME=]ORDER",
-        help="the order policy of all systems, or of one (default: what each was trained with); repeatable",
+        help="the order of all systems, or of one (default: the order it was trained with); repeatable",
     )
     job: str = option(
-        "continue", choices=("continue", "infill"), help="what is given (default: continue, the prefix)"
+        "continue",
+        choices=("continue", "infill"),
+        help="continue: the prefix is given; infill: both sides are (default: continue)",
     )
     samples: int = option(1, metavar="K", help="trajectories drawn for each text (default: 1)")
-    n: int = option(100, help="number of texts at most (default: 100)")
-    prefix: int = option(32, help="tokens given before and, to infill, behind (default: 32)")
+    n: int = option(100, help="maximum number of texts (default: 100)")
+    prefix: int = option(32, help="tokens given before and, for infill, after (default: 32)")
     length: int = option(128, help="tokens scored, to the end of a sentence (default: 128)")
-    ruler: str | None = option(None, help="the tokenizer that counts these tokens (default: the first system's)")
+    ruler: str | None = option(None, help="tokenizer that counts these tokens (default: the first system's)")
     seed: int = option(0, help="random seed (default: 0)")
     device: str = option("auto", help=DEVICE)
     precision: str = option("float32", choices=("float32", "bf16"), help="default: float32")

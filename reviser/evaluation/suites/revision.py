@@ -24,18 +24,18 @@ class Trajectories(Scoring):
         "--plot paths.png --json"
     )
     description: ClassVar[str] = (
-        "The ten rows of the paper's table for every system that edits, beside those of trajectories that its order "
-        "draws at the same lengths with no model at all."
+        "Compute the ten rows of the paper's table for every system that edits, beside those of trajectories that "
+        "its order draws at the same lengths without a model."
     )
 
     order: tuple[str, ...] = option(
         (),
         metavar="[NAME=]ORDER",
-        help="what all models, or the system NAME, were trained with: its own statistics stand beside; repeatable",
+        help="the order that all models, or the system NAME, were trained with, shown for comparison; repeatable",
     )
-    seed: int = option(0, help="of the order's draws (default: 0)")
+    seed: int = option(0, help="random seed of the order's draws (default: 0)")
     plot: str | None = option(
-        None, metavar="FILE", help="write cursor paths, insertion order and move lengths there as a picture"
+        None, metavar="FILE", help="write a picture of cursor paths, insertion order and move lengths"
     )
 
     def check(self) -> None:
@@ -67,7 +67,7 @@ class Frontier(Scoring):
         "results/frontier.json"
     )
     description: ClassVar[str] = (
-        "Put side by side how systems edited and how probable their texts are, each beside a left-to-right system. "
+        "Compare how much systems edited with how probable their texts are, relative to a left-to-right system. "
         "The results of `reviser eval evalppl` and `likelihood` are read, not measured again; systems are matched by "
         "name."
     )

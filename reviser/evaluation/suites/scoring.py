@@ -1,4 +1,4 @@
-"""evalPPL, MAUVE, gaps, and metrics of one's own: what is measured of texts that systems have written."""
+"""evalPPL, MAUVE, gaps, and your own metrics: what is measured of the texts that systems wrote."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ByModel(Scoring):
 
     device: str = option("auto", help=DEVICE)
     dtype: str = option("float32", choices=DTYPES, help="default: float32")
-    remote_code: bool = option(False, help="run the code that a model folder or hub id brings (Dream needs it)")
+    remote_code: bool = option(False, help="run the code that comes with a model folder or hub id (Dream needs it)")
 
     @property
     def _device(self) -> str:
@@ -65,15 +65,15 @@ class EvalPpl(ByModel):
         "  reviser eval evalppl ours.jsonl ar.jsonl --evaluator gpt2-large --device cuda --batch 64 --out x.json"
     )
     description: ClassVar[str] = (
-        "Score what systems wrote with a separate model, prefixes as free context, and count how much they repeat; "
-        "the references are scored the same way. A masked evaluator gives pseudo-likelihoods."
+        "Score what systems wrote with a separate model, with prefixes as unscored context, and measure how "
+        "much they repeat; the references are scored the same way. A masked evaluator gives pseudo-likelihoods."
     )
 
     evaluator: str = option("smollm2", help=f"{NAMED} (default: smollm2)")
     kind: str = option(
         "auto",
         choices=("auto", "causal", "masked"),
-        help="what the evaluator is (default: what its configuration says)",
+        help="kind of evaluator (default: as its configuration says)",
     )
     batch: int = option(8, help="texts scored at once (default: 8)")
     chunk: int = option(1, help="tokens masked at once by a masked evaluator (default: 1)")
@@ -100,7 +100,7 @@ class EvalPpl(ByModel):
 @dataclass(frozen=True, kw_only=True)
 class Mauve(ByModel):
     name: ClassVar[str] = "mauve"
-    summary: ClassVar[str] = "how alike generations and references are as sets of texts"
+    summary: ClassVar[str] = "how similar generations and references are as sets of texts"
     examples: ClassVar[str] = (
         "  reviser eval mauve ours.jsonl ar.jsonl\n"
         "  reviser eval mauve ours.jsonl --features bert:bert-base-uncased --device cuda --batch 256 --json"
@@ -115,10 +115,10 @@ class Mauve(ByModel):
 
     features: str = option(FEATURES, metavar="[WAY:]NAME", help=f"NAME is minilm, {NAMED} (default: {FEATURES})")
     batch: int = option(32, help="texts read at once (default: 32)")
-    tokens: int = option(100, help="the model's tokens read of each text (default: 100)")
+    tokens: int = option(100, help="tokens of each text that the model reads (default: 100)")
     clusterings: int = option(5, help="number of clustering seeds (default: 5)")
-    seed: int = option(25, help="the first of them (default: 25)")
-    clusters: int | None = option(None, help="default: a tenth of the texts")
+    seed: int = option(25, help="first clustering seed (default: 25)")
+    clusters: int | None = option(None, help="number of clusters (default: a tenth of the texts)")
 
     def check(self) -> None:
         self.at_least(1, "batch", "tokens", "clusterings", "clusters", "n")
@@ -150,13 +150,13 @@ class Mauve(ByModel):
 @dataclass(frozen=True, kw_only=True)
 class Gaps(ByModel):
     name: ClassVar[str] = "gaps"
-    summary: ClassVar[str] = "how well what systems wrote into gaps leads on to what follows"
+    summary: ClassVar[str] = "how well filled gaps fit the text around them"
     examples: ClassVar[str] = (
         "  reviser eval gaps infill.jsonl\n  reviser eval gaps ours.jsonl ar.jsonl --evaluator gpt2-large --json"
     )
     description: ClassVar[str] = (
         "Score texts with their gaps filled by a separate causal model: the gap after the prefix, the suffix after "
-        "both, and the two together; beside them the references, and nothing in the gap at all."
+        "both, and the two together; for comparison also the references, and an empty gap."
     )
 
     evaluator: str = option("smollm2", help=f"{NAMED} (default: smollm2)")
@@ -186,12 +186,12 @@ class Metrics(Scoring):
         "  reviser --plugin mine.py eval metrics made.jsonl --metric mine --out results/mine.json"
     )
     description: ClassVar[str] = (
-        "Measure what systems wrote, and the references beside it, by metrics that need nothing but the texts. "
-        "`reviser.register_metric` adds one; docs/extending.md shows how."
+        "Measure what systems wrote, and the references, with metrics that need only the texts. "
+        "`reviser.register_metric` adds your own; see docs/extending.md."
     )
 
     metric: tuple[str, ...] = option(
-        ("diversity",), metavar="NAME", help="which one (default: diversity); repeatable"
+        ("diversity",), metavar="NAME", help="metric to compute (default: diversity); repeatable"
     )
 
     def check(self) -> None:

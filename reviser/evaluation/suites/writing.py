@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 SEEDS = (123, 124, 125)
 AT_ONCE = {"cpu": 64, "cuda": 256}
 """Generations between two writes to the file, by device."""
-TEXTS = "files or folders of documents (jsonl, txt, ...), or a data folder, whose held-out documents are taken"
+TEXTS = "files or folders of documents (jsonl, txt, ...), or a data folder, for its held-out documents"
 SYSTEM = "shipped, or NAME= a model folder, hf:MODEL of transformers, published:MODEL of MDLM or SEDD; repeatable"
-PROMPTS = "number of prompts at most (default: all)"
+PROMPTS = "maximum number of prompts (default: all)"
 DEVICE = "auto, cpu or cuda (default: auto)"
-RULER = "the tokenizer that lengths are counted in (default: gpt2)"
+RULER = "tokenizer that counts lengths (default: gpt2)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Writing(Suite):
     system: tuple[str, ...] = option(metavar="NAME=MODEL", help=SYSTEM)
     generations: str = option(metavar="FILE", help="where generations are kept, as JSON lines; resumed if it exists")
     n: int | None = option(None, help=PROMPTS)
-    seeds: tuple[int, ...] = option(SEEDS, commas=-1, help="comma-separated (default: 123,124,125)")
+    seeds: tuple[int, ...] = option(SEEDS, commas=-1, help="random seeds, comma-separated (default: 123,124,125)")
     ruler: str = option("gpt2", help=RULER)
     temperature: float = option(0.9, help="default: 0.9")
     top_k: int = option(50, help="default: 50; 0 is all")
@@ -86,13 +86,13 @@ class Continuation(Writing):
         "--generations both.jsonl --out results/both.json"
     )
     description: ClassVar[str] = (
-        "Take documents of 144 to 216 GPT-2 tokens, give each system the first 35 and let it write up to 180 in all, "
-        "with at most 256 actions, once for each seed. Generations are kept as JSON lines for the other suites; an "
-        "existing file is resumed."
+        "Take documents of 144 to 216 GPT-2 tokens, give each system the first 35 and let it write up to a "
+        "total of 180, with at most 256 actions, once for each seed. Generations are kept as JSON lines for the "
+        "other suites; an existing file is resumed."
     )
 
-    prefix: int = option(35, help="tokens given (default: 35)")
-    total: int = option(180, help="tokens in all (default: 180)")
+    prefix: int = option(35, help="tokens of the prompt (default: 35)")
+    total: int = option(180, help="tokens of prompt and continuation together (default: 180)")
     cut: bool = option(False, help="also take the beginnings of longer documents")
 
     def run(self, listener: Listener = SILENT) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class Infill(Writing):
     """Gaps whose length is not given."""
 
     name: ClassVar[str] = "infill"
-    summary: ClassVar[str] = "fill gaps in documents, their length not given"
+    summary: ClassVar[str] = "fill gaps of unknown length in documents"
     examples: ClassVar[str] = (
         "  reviser eval infill heldout.jsonl --system shipped --generations gaps.jsonl\n"
         "  reviser eval infill texts/ --n 50 --gap 8,16 --system ar=runs/ar --generations gaps.jsonl --json"
