@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -218,5 +219,5 @@ def test_a_finished_run_keeps_the_settings_it_was_trained_with(whole: Path, tmp_
     before = {path: path.read_bytes() for path in copy.rglob("config.json")}
     assert before
     with pytest.raises(ConfigError, match=r"is done after 12 steps, so changed settings would train nothing; raise"):
-        reviser.train(resume=copy, settings={"optimizer.lr": 0.5}, device="cpu")
+        train(resume=copy, settings={"optimizer.lr": 0.5}, device="cpu")
     assert {path: path.read_bytes() for path in copy.rglob("config.json")} == before
