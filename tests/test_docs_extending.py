@@ -98,9 +98,7 @@ def test_a_metric_that_gives_something_else_is_one_line() -> None:
         def generate(self, prompts: list[reviser.Prompt], seed: int) -> list[str]:
             return [prompt.prefix for prompt in prompts]
 
-    with pytest.raises(
-        reviser.ReviserError, match="metric odd gives x as str; give a finite number"
-    ):
+    with pytest.raises(reviser.ReviserError, match="metric odd gives x as str; give a finite number"):
         reviser.evaluate({"echo": Echo()}, prompts, metrics=["odd"])
     with pytest.raises(reviser.ReviserError, match=r"no metric 'od'; metrics are diversity, .*did you mean odd"):
         reviser.evaluate({"echo": Echo()}, prompts, metrics=["od"])
