@@ -1,7 +1,7 @@
 """What a name stands for where others may add names: orders, metrics and canvas inputs.
 
 A name is added by `register`, as a call or a decorator. Installed packages add theirs through entry points, which are
-read only when a name is not known yet; a file of one's own is run by `load_plugin`, or by `reviser --plugin FILE`.
+read only when a name is not known yet; your own file is run by `load_plugin`, or by `reviser --plugin FILE`.
 
 >>> shapes = Registry[type]("shape", "reviser.shapes")
 >>> @shapes.register("square")

@@ -33,7 +33,7 @@ def layouts(draw: Any) -> Layout:
 
 
 def packed(qkv: Tensor, layout: Layout, is_turned: bool, dropout: float = 0.0, seed: int = 0) -> Tensor:
-    """fused.py's kernel on [2, 64, 3, H, D]."""
+    """The Triton kernel on [2, 64, 3, H, D]."""
     nothing = qkv.new_empty(0, 0)
     turn = rotation(layout.positions, CONFIG) if is_turned else (nothing, nothing)
     cos, sin = (each.flatten(0, -2) for each in turn) if is_turned else turn

@@ -207,7 +207,7 @@ class DiffusionSystem:
         return log_likelihood(self.model, self.tokenizer, None, texts, samples, seed)
 
     def flops(self, tokens: int, prompt: int = 0) -> Cost:
-        """What writing so many tokens costs, the model asked at every step."""
+        """What writing this many tokens costs, with the model run at every step."""
         return diffusion_flops(self.model.config, tokens, steps=self.steps, prompt=prompt)
 
     def _request(self, prompt: Prompt, seed: int) -> sampler.RoomRequest:

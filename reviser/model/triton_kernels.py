@@ -1,6 +1,6 @@
 """Three Triton kernels for training on a GPU: packed attention, GELU with its bias, and the scores of the loss.
 
-Each is the fast twin of a few plain lines elsewhere (`attention.reference`, `F.gelu`, `loss.score_chunk`). They know
+Each equals a few plain lines elsewhere (`attention.reference`, `F.gelu`, `loss.score_chunk`). They know
 what general kernels do not: that examples are short and lie side by side, that a bias's gradient can be summed where
 it is made, that scores are needed once and may be overwritten by their gradient.
 

@@ -1,4 +1,4 @@
-"""The numba twins of orders, restoration and alignment: same draws, same actions, same log q.
+"""Numba kernels of orders, restoration and alignment: same draws, same actions, same log q.
 
 A kernel takes one order as numbers (`encode_order`), many targets in one flat array, one random stream
 each, and fills rows of actions. It takes a target apart in a gap buffer (the tokens left of the cursor

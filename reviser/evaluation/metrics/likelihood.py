@@ -11,7 +11,7 @@ but append and stop: there is one trajectory a text, so the number is exact.
     prompts = cut_prompts(documents, tokenizer, 128, prefix=32, length=128)
     log_likelihood(model, tokenizer, Runs(0.05, "end"), prompts, samples=8).log_p
 
-MDLM and SEDD have no order; theirs is the bound of their papers, K its draws of a noise level (baselines/bound.py).
+MDLM and SEDD have no order; theirs is the bound of their papers, K its draws of a noise level (diffusion/bound.py).
 
 What is given and what is scored is text, so that systems with different tokenizers get the same. Each part (prefix,
 text, suffix) is encoded on its own, as it is when a model writes.

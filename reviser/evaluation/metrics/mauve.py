@@ -35,7 +35,7 @@ STEADY_TEXTS = 1000
 def compare(
     ours: Features, references: Features, seeds: Sequence[int], num_clusters: int | None = None
 ) -> list[float]:
-    """MAUVE for each clustering seed; n / 10 clusters unless told."""
+    """MAUVE for each clustering seed; n / 10 clusters by default."""
     require("mauve")
     from mauve import compute_mauve
 
