@@ -23,8 +23,8 @@ from reviser.data.packing import Packer
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError
 from reviser.evaluation.metrics.likelihood import rules_of
-from reviser.orders.draw import draw, has_kernel
-from reviser.orders.policies import LeftToRight
+from reviser.orders.draw import draw
+from reviser.orders.policies import LeftToRight, has_kernel
 from reviser.orders.record import Draft
 from reviser.orders.registry import ORDERS, format_order, order_name, parse_order, register_order
 from reviser.orders.rng import Random
