@@ -11,7 +11,7 @@ Runs(jump=0.05, start='end', noise=0.0, noise_from='vocabulary')
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 from reviser.actions import check_operators
@@ -152,9 +152,13 @@ def format_order(order: Order) -> str:
     changed = []
     for item in fields(order):  # type: ignore[arg-type]
         value = getattr(order, item.name)
-        if item.default is MISSING or value != item.default:
+        if item.init and value != _default(item):
             changed.append(f"{item.name}={value}")
     return f"{name}:{','.join(changed)}" if changed else name
+
+
+def _default(item: Field[Any]) -> Any:
+    return item.default if item.default_factory is MISSING else item.default_factory()
 
 
 def order_name(order: Order) -> str:
