@@ -175,6 +175,17 @@ def override(config: Config, assignments: Iterable[str]) -> Config:
     return from_dict(type(config), values)
 
 
+def parse_setting(cls: type, path: str, text: str) -> Any:
+    """The value of one setting of a class of settings, as `override` reads it."""
+    try:
+        kind = _kind_of(cls, path)
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:
+        raise ConfigError(
+            f"the types of the settings of {cls.__name__} cannot be read ({error}); import what its annotations name"
+        ) from error
+    return _checked(_parse(text.strip(), kind, path), kind, path)
+
+
 def dump(config: Any, path: str | os.PathLike[str]) -> None:
     """Write the config as JSON, whole or not at all."""
     write_json(path, to_dict(config), indent=2)
@@ -262,7 +273,9 @@ def _wanted(kind: Any) -> str:
     if get_origin(kind) is tuple:
         return "a list"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    return names.get(kind, "a group of settings")
+    if kind in names or is_dataclass(kind):
+        return names.get(kind, "a group of settings")
+    return f"of the type {getattr(kind, '__name__', kind)}, which no text stands for"
 
 
 def _wrong(path: str, value: Any, kind: Any) -> ConfigError:

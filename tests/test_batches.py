@@ -205,7 +205,9 @@ def test_a_prompt_that_fills_the_context_is_named(shards: Shards) -> None:
 
 def test_an_order_without_its_operators_does_not_replay(slots: Slots) -> None:
     rules = replace(RULES, operators=frozenset({"move"}))
-    text = r"^an example of document \d+ does not replay: action \d+: DELETE at .*the operator delete is not enabled"
+    text = (
+        r"^order runs:noise=0.3: an example of document \d+ does not replay: action \d+: DELETE at .* is not enabled"
+    )
     for unlike in (rules, replace(rules, operators=frozenset({"move", "swap"}))):
         with pytest.raises(DataError, match=text):
             Packer(parse_order("runs:noise=0.3"), unlike, CanvasConfig(), row=256).pack(some(slots, 40))
@@ -216,7 +218,7 @@ def test_the_error_names_the_document_whose_example_does_not_replay(slots: Slots
     drawn = packer.draw(examples)
     drawn.rows.actions[17, drawn.rows.begins[17]] = RULES.alphabet.move(512)
     with pytest.raises(
-        DataError, match=rf"^an example of document {examples.document[17]} does not replay: action 0: "
+        DataError, match=rf"^order runs: an example of document {examples.document[17]} does not replay: action 0: "
     ):
         packer.fill(drawn, *fit(drawn.sizes, 256))
 

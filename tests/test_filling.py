@@ -104,12 +104,12 @@ class Wrong:
 @pytest.mark.parametrize(
     ("mistake", "text"),
     [
-        ("no stop", "^Wrong drew a trajectory that does not end in STOP; let its draw method add it$"),
-        ("nothing", "^Wrong drew a trajectory that does not end in STOP"),
-        ("few", r"^Wrong drew \d+ actions and \d+ entries of has_loss; each needs one$"),
-        ("unknown", r"^Wrong drew the action 291; actions are 0 to 290, without padding \(256\)$"),
-        ("negative", "^Wrong drew the action -1; actions are"),
-        ("padding", "^Wrong drew the action 256; actions are"),
+        ("no stop", r"^order Wrong: its trajectory does not end in STOP \(260\); mend its draw$"),
+        ("nothing", "^order Wrong: its trajectory does not end in STOP"),
+        ("few", r"^order Wrong: it drew \d+ actions and \d+ entries of has_loss; each needs one; mend its draw$"),
+        ("unknown", r"^order Wrong: it drew the action 291; actions are 0 to 290, without padding \(256\)"),
+        ("negative", "^order Wrong: it drew the action -1; actions are"),
+        ("padding", "^order Wrong: it drew the action 256; actions are"),
     ],
 )
 def test_what_cannot_stand_in_a_row_is_refused(mistake: str, text: str, slots: Slots) -> None:
@@ -121,8 +121,14 @@ def test_what_cannot_stand_in_a_row_is_refused(mistake: str, text: str, slots: S
 @pytest.mark.parametrize(
     ("mistake", "text"),
     [
-        ("other text", "its order drew a trajectory that ends with another text$"),
-        ("same length", "its order drew a trajectory that ends with another text$"),
+        (
+            "other text",
+            r"its trajectory ends with \d+ tokens, not with the \d+ of the text; they differ from token \d+ on; mend",
+        ),
+        (
+            "same length",
+            r"its trajectory ends with (\d+) tokens, not with the \1 of the text; they differ from token \d+ on",
+        ),
         ("invalid", r"action 0: MOVE \+512 at cursor"),
         ("early stop", "action 1: INSERT .* the trajectory has stopped"),
     ],
@@ -132,7 +138,7 @@ def test_what_does_not_lead_to_its_target_is_refused(
 ) -> None:
     rules = replace(RULES, operators=frozenset(operators))
     Packer(Wrong(), rules, CanvasConfig(), row=256).pack(slots.examples(np.arange(4), 0, 0))
-    with pytest.raises(DataError, match=rf"^an example of document \d+ does not replay: {text}"):
+    with pytest.raises(DataError, match=rf"^order Wrong: an example of document \d+ does not replay: {text}"):
         Packer(Wrong(mistake), rules, CanvasConfig(), row=256).pack(slots.examples(np.arange(4), 0, 0))
 
 

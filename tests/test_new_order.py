@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, make_dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -21,11 +22,12 @@ from reviser.data.batches import Batches
 from reviser.data.examples import JobConfig, Slots, heldout_examples
 from reviser.data.packing import Packer
 from reviser.data.shards import Shards
-from reviser.errors import ConfigError
+from reviser.errors import ConfigError, DataError
 from reviser.evaluation.metrics.likelihood import rules_of
-from reviser.orders.draw import draw, has_kernel
-from reviser.orders.policies import LeftToRight
-from reviser.orders.record import Draft
+from reviser.orders.checked import draw_by_method
+from reviser.orders.draw import draw
+from reviser.orders.policies import LeftToRight, has_kernel
+from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import ORDERS, format_order, order_name, parse_order, register_order
 from reviser.orders.rng import Random
 from reviser.training.heldout import Sampled
@@ -176,6 +178,225 @@ def test_a_new_order_trains_and_is_measured(data: Path, tmp_path: Path, capsys: 
     assert bounds[0] == bounds[1]
     assert start(data, tmp_path / "run", "data.order=forwards", "train.steps=2", "data.workers=1") == 0
     assert "order forwards has no kernel: " in capsys.readouterr().err
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Left to right, with settings of every type and, where a test asks, a mistake."""
+
+    mistake: str = ""
+    b: bool = False
+    share: float = 1
+    size: int = 3
+    name: str | None = None
+    side: Literal["left", "right"] = "left"
+    table: dict[str, int] = field(default_factory=dict)
+    has_likelihood: ClassVar[Any] = True
+    needs: ClassVar[Any] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.size == 0:
+            raise ValueError("size is\nnothing")
+
+    def draw(self, draft: Draft, target: Any, rng: Random) -> Any:
+        text, alphabet = draft.editable(target), draft.rules.alphabet
+        actions: Any = (*text, alphabet.stop)
+        log_q: Any = 0.0
+        match self.mistake:
+            case "none":
+                return None
+            case "raises":
+                return 1 // 0
+            case "short":
+                actions = (*text[:-1], alphabet.stop)
+            case "no stop":
+                actions = text
+            case "large":
+                actions = (10**9, *text, alphabet.stop)
+            case "text":
+                actions = ("a", *text, alphabet.stop)
+            case "far":
+                actions = (alphabet.move(512), *text, alphabet.stop)
+            case "no tuple":
+                actions = 3
+            case "numpy":
+                actions = np.array(actions)
+            case "log_q":
+                log_q = float("nan")
+            case "no log_q":
+                log_q = None
+            case "other draft":
+                draft = replace(draft, cursor=0, tokens=())
+        count = 3 if self.mistake == "no tuple" else len(actions)
+        return Trajectory(draft, actions, (True,) * (count - (self.mistake == "few")), log_q)
+
+    def log_q(self, trajectory: Trajectory) -> float:
+        return float("-inf")
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ORDERS, "_entries", dict(ORDERS._entries))
+    register_order("settled", Settled)
+
+
+MISTAKES = {
+    "none": "draw gave None, not a Trajectory; mend its draw",
+    "raises": r"draw failed \(ZeroDivisionError: .*by zero\); mend it",
+    "no stop": r"its trajectory does not end in STOP \(260\); mend its draw",
+    "large": r"it drew the action 1000000000; actions are 0 to 290, without padding \(256\); mend its draw",
+    "text": "it drew the action 'a', which is no whole number; mend its draw",
+    "few": r"it drew \d+ actions and \d+ entries of has_loss; each needs one; mend its draw",
+    "no tuple": "the actions of its trajectory are 3, not a tuple; mend its draw",
+    "log_q": "its trajectory has the log_q nan, which is no log of a probability above 0; mend its draw",
+    "other draft": "its trajectory has another draft than the one that draw was given; mend its draw",
+}
+REPLAYED = {
+    "short": r"its trajectory ends with \d+ tokens, not with the \d+ of the text; they differ from token \d+ on",
+    "far": r"action 0: MOVE \+512 at cursor .*",
+}
+
+
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("mistake", [*MISTAKES, *REPLAYED])
+@pytest.mark.parametrize("before", ["", "1*runs+1000000*"])
+def test_a_wrong_draw_is_refused_by_the_name_of_its_order(mistake: str, before: str) -> None:
+    order, draft = parse_order(f"{before}settled:mistake={mistake}"), Draft.continuation([7], SETTINGS.rules)
+    text = MISTAKES.get(mistake) or REPLAYED[mistake] + "; mend its draw"
+    for function in (draw, draw_by_method):
+        with pytest.raises((ConfigError, DataError), match=rf"^order settled:mistake={mistake}: {text}$"):
+            function(order, draft, [7, 1, 2, 3], Random.of(0))
+
+
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("mistake", [*MISTAKES, *REPLAYED])
+def test_training_and_likelihood_refuse_a_wrong_draw_by_the_name_of_its_order(mistake: str, data: Path) -> None:
+    examples = heldout_examples(Shards.open(data, "heldout"), 4, 6, 12)
+    replayed = rf"an example of document \d+ does not replay: {REPLAYED.get(mistake)}; mend its draw"
+    with pytest.raises(
+        (ConfigError, DataError), match=rf"^order settled:mistake={mistake}: {MISTAKES.get(mistake) or replayed}$"
+    ):
+        Sampled(examples, parse_order(f"settled:mistake={mistake}"), SETTINGS.rules, CanvasConfig())
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_log_q_that_is_none_of_a_drawn_trajectory_is_refused(data: Path) -> None:
+    examples = heldout_examples(Shards.open(data, "heldout"), 4, 6, 12)
+    text = "^order settled:mistake=no log_q: log_q gave -inf for a trajectory that it drew; it must be the log of"
+    with pytest.raises(ConfigError, match=text):
+        Sampled(examples, parse_order("settled:mistake=no log_q"), SETTINGS.rules, CanvasConfig())
+
+
+@pytest.mark.usefixtures("settled")
+def test_numbers_of_numpy_become_plain_ones() -> None:
+    drawn = draw(parse_order("settled:mistake=numpy"), Draft.continuation([], SETTINGS.rules), [1, 2], Random.of(0))
+    assert drawn.actions == (1, 2, SETTINGS.rules.alphabet.stop)
+    assert set(map(type, drawn.actions)) == {int}
+
+
+@pytest.mark.usefixtures("settled")
+def test_settings_of_an_order_are_read_by_their_types() -> None:
+    text = "settled:b=true,share=0.5,size=4,name=mine,side=right"
+    assert parse_order(text) == Settled("", True, 0.5, 4, "mine", "right")
+    assert parse_order(format_order(parse_order(text))) == parse_order(text)
+    assert parse_order("settled:name=none") == Settled()
+
+
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ("b=yes", "order settled: b is 'yes'; it must be true or false"),
+        ("size=0.5", "order settled: size is '0.5'; it must be a whole number"),
+        ("side=up", "order settled: side is 'up'; it must be one of left, right"),
+        ("size=1,size=2", "order settled: the setting size is given twice; give it once"),
+        ("size", "'size' after order settled is not a setting; write settled:SETTING=VALUE"),
+        ("table=1", "order settled: table is '1'; it must be of the type dict, which no text stands for"),
+        ("length=1", "settled has no setting 'length'; it has mistake, b, share, size, name, side, table"),
+        ("size=0", r"order settled:size=0 cannot be made \(ValueError: size is nothing\); mend Settled"),
+    ],
+)
+def test_a_setting_that_an_order_cannot_have_is_named(settings: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{text}$"):
+        parse_order(f"settled:{settings}")
+
+
+def without(member: str) -> type[Any]:
+    members = {name: getattr(LeftToRight, name) for name in ("draw", "log_q", "needs", "has_likelihood")}
+    return make_dataclass("Bare", [], namespace={name: members[name] for name in members if name != member})
+
+
+class Inheriting(Settled): ...
+
+
+@pytest.mark.parametrize(
+    ("order", "text"),
+    [
+        (3, "order 'mine' is 3; register a class, which must be a frozen dataclass"),
+        (LeftToRight(), r"order 'mine' is LeftToRight\(\); register its class LeftToRight, which must be a frozen"),
+        (Inheriting, "order 'mine' is no dataclass; decorate Inheriting with @dataclass"),
+        (without("draw"), "order 'mine': Bare has no draw; an order must define it"),
+        (without("log_q"), "order 'mine': Bare has no log_q; an order must define it"),
+        (without("needs"), "order 'mine': Bare has no needs; an order must define it"),
+        (without("has_likelihood"), "order 'mine': Bare has no has_likelihood; an order must define it"),
+        (
+            make_dataclass("Bare", [("size", int)], bases=(LeftToRight,), frozen=True),
+            "order 'mine': give the setting size of Bare a",
+        ),
+        (
+            make_dataclass("Bare", [], bases=(Settled,), frozen=True, namespace={"draw": 3}),
+            "order 'mine': Bare.draw is no method",
+        ),
+        (
+            make_dataclass("Bare", [], bases=(Settled,), frozen=True, namespace={"pick": 3}),
+            "order 'mine': Bare has no components",
+        ),
+    ],
+)
+def test_a_class_that_is_no_order_is_refused_when_it_is_registered(order: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{text}"):
+        register_order("mine", order)
+    assert "mine" not in ORDERS
+
+
+def test_a_name_of_an_order_must_be_a_text() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^an order is called 3; its name must be a text, and come before its class$"
+    ):
+        register_order(3, Settled)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "text"),
+    [
+        ("needs", None, r"needs is None; it must be a frozenset of operators, e\.g\. \{'move'\}"),
+        ("needs", frozenset({"fly"}), "needs has an unknown operator 'fly'; operators are "),
+        ("has_likelihood", 3, "has_likelihood is 3; it must be True or False"),
+    ],
+)
+def test_a_member_of_an_order_that_is_of_the_wrong_type_is_named(
+    member: str, value: Any, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ORDERS, "_entries", dict(ORDERS._entries))
+    bases = (Settled,)
+    register_order("mine", make_dataclass("Mine", [], bases=bases, frozen=True, namespace={member: value}))
+    with pytest.raises(ConfigError, match=rf"^order mine: {text}"):
+        parse_order("mine")
+
+
+def test_an_entry_point_of_something_else_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Point:
+        name, value = "mine", "package:three"
+
+        def load(self) -> int:
+            return 3
+
+    monkeypatch.setattr(ORDERS, "_has_packages", False)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Point()] if "orders" in group else [])
+    with pytest.raises(
+        ConfigError, match=r"package:three cannot be loaded \(ConfigError: order 'mine' is 3; register a"
+    ):
+        parse_order("mine")
 
 
 def test_an_order_must_be_a_dataclass_and_a_mixture_is_measured_by_its_parts() -> None:

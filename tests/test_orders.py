@@ -13,8 +13,8 @@ from reviser.actions import OPERATORS, Alphabet
 from reviser.canvas import Rules
 from reviser.errors import ConfigError
 from reviser.orders import kernels
-from reviser.orders.draw import allocate_rows, draw, draw_rows, encode_order, has_kernel
-from reviser.orders.policies import Diff, LeftToRight, Mixture, RandomWalk, Runs, components, pick
+from reviser.orders.draw import allocate_rows, draw, draw_rows, encode_order
+from reviser.orders.policies import Diff, LeftToRight, Mixture, RandomWalk, Runs, components, has_kernel, pick
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import format_order, parse_order
 from reviser.orders.rng import Random
@@ -295,8 +295,8 @@ def test_what_an_order_cannot_do_is_said():
         (lambda: parse_order("run"), "no order 'run'; orders are random-walk, runs, .* did you mean runs"),
         (lambda: parse_order("runs:p=1"), "runs has no setting 'p'; it has jump, start, noise, noise_from"),
         (lambda: parse_order("left-to-right:needs=1"), "left-to-right has no setting 'needs'; it has none"),
-        (lambda: parse_order("runs:jump=x"), "jump must be a number, not 'x'"),
-        (lambda: parse_order("random-walk:max_move=1.5"), "max_move must be a whole number, not '1.5'"),
+        (lambda: parse_order("runs:jump=x"), "order runs: jump is 'x'; it must be a number"),
+        (lambda: parse_order("random-walk:max_move=1.5"), "max_move is '1.5'; it must be a whole number"),
         (lambda: parse_order("0.5*runs+left-to-right"), "'left-to-right' in a mixture has no weight"),
     ],
 )

@@ -15,7 +15,7 @@ import torch
 from tiny import HARD, SETTINGS, copied, losses, settings
 
 from reviser.actions import Alphabet
-from reviser.errors import ConfigError
+from reviser.errors import ConfigError, DivergenceError
 from reviser.model.checkpoint import from_pretrained
 from reviser.training.api import assignments, resolve, train
 from reviser.training.loop import Trainer
@@ -180,6 +180,11 @@ def test_an_interrupt_without_a_run_folder_says_so(data: Path, monkeypatch: pyte
         ({"recipe": "small", "data": None}, "small needs text to train on; make a data folder with `reviser"),
         ({"recipe": SETTINGS, "data": None}, "a config needs text to train on; make a data folder with"),
         ({"recipe": SETTINGS, "out": None}, "a config has no name to call its run folder by; give the folder"),
+        ({"recipe": 7, "data": None}, "7 is not a recipe; give a name, a RunConfig, or a function that returns one"),
+        ({"data": 7}, "data=7; give the path of a folder"),
+        ({"steps": "3"}, "steps='3' must be a whole number of at least 1"),
+        ({"settings": 3}, "settings=3; give a mapping of names to values, e.g. {'train.steps': 20}"),
+        ({"settings": [3]}, "3 is not a setting; write 'name=value', or give a mapping of names to values"),
         ({"recipe": 7}, "7 is not a recipe; give a name, a RunConfig, or a function that returns one"),
         ({"settings": {"train.step": 2}}, "no setting train.step; did you mean train.steps?"),
         ({"settings": {"train.steps": 2.5}}, "train.steps is '2.5'; it must be a whole number"),
@@ -207,17 +212,56 @@ def test_settings_are_spelled_as_the_command_line_takes_them() -> None:
     assert resolve("debug", settings=assignments(values)) == found
 
 
+def test_a_float_that_is_whole_is_a_whole_number() -> None:
+    found = resolve("debug", settings={"train.steps": 4.0, "optimizer.lr": 1.0, "data.jobs.prefix": (3.0, 9)})
+    assert (found.train.steps, found.optimizer.lr, found.data.jobs.prefix) == (4, 1.0, (3, 9))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_done_run_keeps_the_settings_it_was_trained_with(data: Path, tmp_path: Path) -> None:
+    run = train(SETTINGS, data=data, out=tmp_path / "run", settings=SHORT, device="cpu")
+    before = contents(run.folder)
+    text = f"{run.folder} is done after 3 steps; raise train.steps to train on, or start a new run"
+    for changes in ({"optimizer.lr": 0.5}, {"data.order": "runs:jump=0.3"}, {"train.steps": 2}):
+        with pytest.raises(ConfigError, match=rf"^{re.escape(text)}$"):
+            train(resume=run.folder, settings=changes, device="cpu")
+    assert contents(run.folder) == before
+    assert train(resume=run.folder, settings={"train.steps": 3}, device="cpu").is_done
+    assert train(resume=run.folder, device="cpu").is_done
+    assert train(resume=run.folder, settings={"train.steps": 4, "optimizer.lr": 2e-3}, device="cpu").step == 4
+
+
+def test_a_run_that_is_not_done_can_be_ended_early_but_not_with_other_settings(half: Path, tmp_path: Path) -> None:
+    run = copied(half, tmp_path)
+    with pytest.raises(ConfigError, match=r"is done after 4 steps; raise train\.steps"):
+        train(resume=run, settings={"train.steps": 4, "optimizer.lr": 0.5}, device="cpu")
+    ended = train(resume=run, settings={"train.steps": 4}, device="cpu")
+    assert (ended.step, ended.is_done) == (4, True)
+
+
+def test_a_run_shows_where_it_is_and_how_far(whole: Path, half: Path, tmp_path: Path) -> None:
+    assert repr(Run(whole)) == f"Run({str(whole)!r}, step=12, is_done=True)"
+    assert repr(Run(half)) == f"Run({str(half)!r}, step=4, is_done=False)"
+    assert repr(Run("nowhere")) == "Run('nowhere', step=0, is_done=False)"
+    damaged = copied(whole, tmp_path)
+    (damaged / "config.json").write_text("{")
+    assert repr(Run(damaged)) == f"Run({str(damaged)!r}, unreadable)"
+
+
+def test_a_loss_that_is_no_number_before_the_first_checkpoint_says_to_start_again(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    text = (
+        rf"^step \d: loss .*; there is no checkpoint yet; remove {re.escape(str(out))} and start the run again with"
+    )
+    with pytest.raises(DivergenceError, match=text):
+        train(SETTINGS, data=data, out=out, settings={**SHORT, "optimizer.lr": 1e30}, device="cpu")
+
+
 def test_a_bar_is_shown_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(make_display("rich")) is LinesDisplay
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert type(make_display("rich")).__name__ == "BarDisplay"
     assert type(make_display("lines")) is LinesDisplay
-
-
-def test_a_finished_run_keeps_the_settings_it_was_trained_with(whole: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(whole, tmp_path / "run")
-    before = {path: path.read_bytes() for path in copy.rglob("config.json")}
-    assert before
-    with pytest.raises(ConfigError, match=r"is done after 12 steps, so changed settings would train nothing; raise"):
-        train(resume=copy, settings={"optimizer.lr": 0.5}, device="cpu")
-    assert {path: path.read_bytes() for path in copy.rglob("config.json")} == before

@@ -9,8 +9,10 @@ import pytest
 import scramble  # noqa: F401 - registers an order that uses every operator
 from rich.cells import cell_len
 
+from reviser import plugins
 from reviser.actions import OPERATORS
 from reviser.cli import build_parser, main
+from reviser.orders.registry import ORDERS
 from reviser.viewer.terminal import make_console, visible
 
 TEXT = "The quick brown fox jumps over the lazy dog."
@@ -284,3 +286,60 @@ def test_help_is_quick_and_needs_no_torch():
     code = "import sys; from reviser.cli import build_parser; build_parser().format_help(); " \
            "sys.exit(any(m in sys.modules for m in ('torch', 'numba', 'numpy', 'rich', 'tokenizers')))"  # fmt: skip
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+BAD = """
+from dataclasses import dataclass
+from reviser.orders.policies import LeftToRight
+from reviser.orders.record import Trajectory
+import reviser
+
+@dataclass(frozen=True)
+class Short(LeftToRight):
+    at: str = "end"
+
+    def draw(self, draft, target, rng):
+        text, stop = draft.editable(target), draft.rules.alphabet.stop
+        actions = {"end": (*text[:-1], stop), "stop": text, "far": (10**9, stop), "text": ("a", stop)}[self.at]
+        return Trajectory(draft, actions, (True,) * len(actions), 0.0)
+
+reviser.register_order("short", Short)
+"""
+
+
+@pytest.fixture
+def bad(tmp_path, monkeypatch):
+    monkeypatch.setenv(plugins.VARIABLE, "")
+    monkeypatch.setattr(ORDERS, "_entries", dict(ORDERS._entries))
+    path = tmp_path / "bad.py"
+    path.write_text(BAD)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("order", "made", "counted"),
+    [
+        (
+            "short",
+            "its trajectory ends with 'Mary had a lamb', not with the text",
+            "its trajectory ends with 8 tokens",
+        ),
+        ("short:at=stop", "its trajectory does not end in STOP", "its trajectory does not end in STOP"),
+        ("short:at=far", "it drew the action 1000000000; actions are", "it drew the action 1000000000; actions are"),
+        ("short:at=text", "it drew the action 'a', which is", "it drew the action 'a', which is"),
+        ("short:at=air", "draw failed (KeyError: 'air'); mend it", "draw failed (KeyError: 'air'); mend it"),
+    ],
+)
+def test_make_and_stats_refuse_a_wrong_trajectory_of_a_plugin(capsys, bad, order, made, counted):
+    before = ("--plugin", bad, "trajectory")
+    code, out, err = run(capsys, *before, "make", "Mary had a lamb.", "--order", order, "--tokenizer", "bytes")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"error: order {order}: {made}")
+    code, out, err = run(capsys, *before, "stats", "--order", order, "--n", "9", "--samples", "2")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"error: order {order}: {counted}")
+
+
+def test_the_error_of_a_long_text_says_where_it_differs(capsys, bad):
+    err = run(capsys, "--plugin", bad, "trajectory", "make", TEXT * 2, "--order", "short", "--tokenizer", "bytes")[2]
+    assert "ends with 87 tokens, not with the 88 of the text; they differ from token 87 on; mend its draw" in err

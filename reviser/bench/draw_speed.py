@@ -16,9 +16,9 @@ import numpy as np
 from reviser.actions import INSERT_MOVE, Alphabet
 from reviser.canvas import Rules
 from reviser.errors import ConfigError, TrajectoryError
-from reviser.orders.draw import allocate_rows, draw_rows, encode_order, has_kernel
+from reviser.orders.draw import allocate_rows, draw_rows, encode_order
 from reviser.orders.kernels import stream_states
-from reviser.orders.policies import LeftToRight, Order, RandomWalk, Runs, is_choice
+from reviser.orders.policies import LeftToRight, Order, RandomWalk, Runs, has_kernel, is_choice
 from reviser.orders.record import Draft
 from reviser.orders.registry import order_name
 from reviser.orders.replay import operator_bits, replay_many

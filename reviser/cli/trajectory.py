@@ -102,6 +102,7 @@ def _add_stats(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def run_make(args: argparse.Namespace) -> int:
+    from reviser.orders.checked import draw_by_method
     from reviser.orders.record import dump_records, to_record
     from reviser.orders.registry import format_order, parse_order
     from reviser.orders.rng import Random
@@ -115,7 +116,7 @@ def run_make(args: argparse.Namespace) -> int:
     extra = {"text": text, "tokenizer": {"name": str(args.tokenizer), "sha256": tokenizer.sha256}}
     records = []
     for index in range(args.count):
-        drawn = order.draw(draft, target, Random.of(args.seed, index))
+        drawn = draw_by_method(order, draft, target, Random.of(args.seed, index), tokenizer.decode)
         records.append(to_record(drawn, **extra, order=format_order(order), seed=[args.seed, index]))
     print(json.dumps(records, ensure_ascii=False) if args.json else dump_records(records).rstrip("\n"))
     return 0

@@ -14,11 +14,12 @@ import numpy.typing as npt
 
 from reviser.canvas import Rules
 from reviser.data.examples import Examples, shorten
-from reviser.errors import ConfigError, TrajectoryError
-from reviser.orders.draw import Rows, allocate_rows, draw_rows, encode_order, has_kernel
+from reviser.errors import ConfigError
+from reviser.orders.checked import draw_formed, log_q_of
+from reviser.orders.draw import Rows, allocate_rows, draw_rows, encode_order
 from reviser.orders.history import num_moves
 from reviser.orders.kernels import NO_DRAW, TOO_LONG
-from reviser.orders.policies import Order, components, is_choice, pick
+from reviser.orders.policies import Order, components, has_kernel, is_choice, pick
 from reviser.orders.record import Trajectory
 from reviser.orders.rng import Random
 
@@ -62,7 +63,7 @@ def exact_log_q(order: Order, rules: Rules, examples: Examples, drawn: Rows) -> 
     values = []
     for i in range(len(examples)):
         actions = tuple(drawn[i].tolist())
-        values.append(order.log_q(Trajectory(examples.draft(i, rules), actions, (True,) * len(actions))))
+        values.append(log_q_of(order, Trajectory(examples.draft(i, rules), actions, (True,) * len(actions))))
     return np.array(values)
 
 
@@ -110,8 +111,7 @@ def _draw_by_method(orders: Sequence[Order], which: Array, rules: Rules, example
         drawn.begins[i], drawn.log_q[i] = NO_DRAW, np.nan
         if len(text) > rules.max_length:
             continue
-        trajectory = orders[k].draw(examples.draft(i, rules), text, rng)
-        _check_drawn(orders[k], trajectory)
+        trajectory = draw_formed(orders[k], examples.draft(i, rules), text, rng)
         examples.states[i], begin = rng.state, capacity - len(trajectory.actions)
         drawn.begins[i] = begin if begin >= 0 else TOO_LONG
         if begin >= 0:
@@ -124,23 +124,7 @@ def _draw_by_method(orders: Sequence[Order], which: Array, rules: Rules, example
 def _log_q(order: Order, trajectory: Trajectory) -> float:
     if not order.has_likelihood:
         return np.nan
-    return order.log_q(trajectory) if trajectory.log_q is None else trajectory.log_q
-
-
-def _check_drawn(order: Order, trajectory: Trajectory) -> None:
-    """Refuse what cannot stand in a row; whether it leads to its target shows when rows are filled."""
-    name, actions, alphabet = type(order).__name__, trajectory.actions, trajectory.draft.rules.alphabet
-    if actions[-1:] != (alphabet.stop,):
-        raise TrajectoryError(f"{name} drew a trajectory that does not end in STOP; let its draw method add it")
-    if len(trajectory.has_loss) != len(actions):
-        raise TrajectoryError(
-            f"{name} drew {len(actions)} actions and {len(trajectory.has_loss)} entries of has_loss; each needs one"
-        )
-    if min(actions) < 0 or max(actions) >= alphabet.size or alphabet.pad in actions:
-        wrong = next(each for each in actions if not 0 <= each < alphabet.size or each == alphabet.pad)
-        raise TrajectoryError(
-            f"{name} drew the action {wrong}; actions are 0 to {alphabet.size - 1}, without padding ({alphabet.pad})"
-        )
+    return log_q_of(order, trajectory) if trajectory.log_q is None else trajectory.log_q
 
 
 def _put(drawn: Rows, chosen: Array, some: Rows) -> None:

@@ -14,10 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from reviser.actions import EVERYTHING
-from reviser.canvas import Canvas, Rules, apply, replay, valid_mask
+from reviser.canvas import Canvas, Rules, apply, valid_mask
 from reviser.data.examples import Examples
 from reviser.errors import ActionError, DataError
+from reviser.orders.checked import explain_replay
 from reviser.orders.draw import Rows
+from reviser.orders.policies import Order, has_kernel
+from reviser.orders.record import Trajectory
+from reviser.orders.registry import order_name
 from reviser.orders.replay import fill_rows, missing_operators, operator_bits
 
 Array = npt.NDArray[Any]
@@ -50,14 +54,18 @@ class RowArrays:
         )
 
 
-def fill(table: Array, examples: Examples, drawn: Rows, rules: Rules, arrays: RowArrays) -> None:
-    """Write examples into blank rows; each line of `table` is what `fill_rows` reads."""
+def fill(table: Array, examples: Examples, drawn: Rows, rules: Rules, arrays: RowArrays, order: Order) -> None:
+    """Write examples that an order drew into blank rows; each line of `table` is what `fill_rows` reads."""
     write = fill_by_executor if missing_operators(rules) else fill_by_kernel
     bad = write(table, examples, drawn, rules, arrays)
     if bad >= 0:
         i = int(table[bad, 3])
         reason = _explain(examples, i, tuple(drawn[i].tolist()), rules)
-        raise DataError(f"an example of document {int(examples.document[i])} does not replay: {reason}")
+        advice = "" if has_kernel(order) else "; mend its draw"
+        raise DataError(
+            f"order {order_name(order)}: an example of document {int(examples.document[i])} does not replay: "
+            f"{reason}{advice}"
+        )
 
 
 def fill_by_kernel(table: Array, examples: Examples, drawn: Rows, rules: Rules, arrays: RowArrays) -> int:
@@ -125,9 +133,5 @@ def _show(canvas: Canvas, none: int, window: Array, cells: Array) -> None:
 
 
 def _explain(examples: Examples, i: int, actions: tuple[int, ...], rules: Rules) -> str:
-    draft = examples.draft(i, rules)
-    try:
-        replay(draft.canvas, actions, draft.rules)
-    except ActionError as error:
-        return str(error)
-    return "its order drew a trajectory that ends with another text"
+    drawn = Trajectory(examples.draft(i, rules), actions, (True,) * len(actions))
+    return explain_replay(drawn, examples.text(i)) or "its rows could not be filled"

@@ -23,9 +23,9 @@ from reviser.data.drawing import draw_examples, exact_log_q, history_sizes
 from reviser.data.examples import Examples, join_examples
 from reviser.data.filling import RowArrays, fill
 from reviser.data.workers import can_send
-from reviser.orders.draw import Rows, has_kernel
+from reviser.orders.draw import Rows
 from reviser.orders.kernels import jit
-from reviser.orders.policies import Order, components
+from reviser.orders.policies import Order, components, has_kernel
 from reviser.orders.registry import order_name
 from reviser.orders.replay import missing_operators
 from reviser.orders.rng import Random
@@ -122,7 +122,7 @@ class Packer:
         longest = self.longest_canvas if has_kernel(self.order) else self.rules.max_length
         num_cells = longest + 1 if self.canvas.has_rows else 0
         arrays = RowArrays.blank(num_rows, self.row, self.rules, width, num_cells)
-        fill(example_table(examples, places), examples, drawn, self.rules, arrays)
+        fill(example_table(examples, places), examples, drawn, self.rules, arrays, self.order)
         num_actions = np.bincount(places[:, 0], sizes, num_rows).astype(np.int64)
         mark_padding(
             num_actions, self.context or self.row, self.rules.alphabet.pad, self.rules.alphabet.none, arrays.actions,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ import numpy.typing as npt
 from reviser.canvas import Rules
 from reviser.errors import ConfigError
 from reviser.orders import kernels
-from reviser.orders.policies import LeftToRight, Order, RandomWalk, Runs, check_blank, components, pick
+from reviser.orders.checked import draw_checked, with_log_q
+from reviser.orders.policies import LeftToRight, Order, RandomWalk, Runs, check_blank, has_kernel, pick
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.rng import Random, threshold
 
@@ -36,11 +37,6 @@ class Code:
 
     order: npt.NDArray[np.int64]  # kind, start, threshold, noise threshold, noise from document, moves, budget
     logs: npt.NDArray[np.float64]
-
-
-def has_kernel(order: Order) -> bool:
-    """Whether kernels draw the order, or all orders that it picks from; others are drawn by their own `draw`."""
-    return all(type(each) in (RandomWalk, Runs, LeftToRight) for each in components(order))
 
 
 def encode_order(order: Order) -> Code:
@@ -76,17 +72,15 @@ def encode_ids(rules: Rules) -> npt.NDArray[np.int64]:
 
 
 def draw(order: Order, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
-    """What `order.draw` draws, by the kernel where the order has one."""
+    """What `order.draw` draws: by the kernel where the order has one, checked where it has none."""
     picked = pick(order, rng)
-    if picked is order:
-        return _draw(order, draft, target, rng)
     drawn = _draw(picked, draft, target, rng)
-    return replace(drawn, log_q=order.log_q(drawn) if order.has_likelihood else None)
+    return drawn if picked is order else with_log_q(order, drawn)
 
 
 def _draw(order: Order, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
     if not has_kernel(order):
-        return order.draw(draft, target, rng)
+        return draw_checked(order, draft, target, rng)
     code, middle = encode_order(order), np.array(check_blank(order, draft, target), np.int32)
     room = draft.rules.max_length - draft.rules.prefix - draft.rules.suffix
     cells, state = np.empty(max(room, len(middle)), np.int32), np.empty(1, np.uint64)

@@ -319,6 +319,11 @@ class Mixture:
         return most + math.log(sum(math.exp(term - most) for term in terms)) if most > -math.inf else most
 
 
+def has_kernel(order: Order) -> bool:
+    """Whether kernels draw the order, or all orders that it picks from; others are drawn by their own `draw`."""
+    return all(type(each) in (RandomWalk, Runs, LeftToRight) for each in components(order))
+
+
 def check_blank(order: Order, draft: Draft, target: Sequence[int]) -> tuple[int, ...]:
     """The part to be grown; the draft must leave it blank and enable what the order uses."""
     rules = draft.rules

@@ -10,14 +10,28 @@ Runs(jump=0.05, start='end', noise=0.0, noise_from='vocabulary')
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Sequence, Set
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
-from reviser.errors import ConfigError
+from reviser.actions import check_operators
+from reviser.config import parse_setting
+from reviser.errors import ConfigError, ReviserError
 from reviser.orders.policies import Diff, LeftToRight, Mixture, Order, RandomWalk, Runs
 from reviser.plugins import Registry
 
-ORDERS = Registry[type[Any]]("order", "reviser.orders")
+MEMBERS = ("draw", "log_q", "needs", "has_likelihood")
+
+
+class _Orders(Registry[type[Any]]):
+    """Checks an order before anything is built on it, also one that a package announces."""
+
+    def add(self, name: str, entry: type[Any]) -> None:
+        _check_class(name, entry)
+        super().add(name, entry)
+
+
+ORDERS = _Orders("order", "reviser.orders")
 """All orders by name; a package adds one with an entry point of this group."""
 
 
@@ -27,11 +41,28 @@ def register_order(name: str, order: type[Any]) -> None:
     An order is a frozen dataclass with `draw`, `log_q`, `needs` and `has_likelihood` (see `policies.Order`); its
     fields are the settings that may follow its name.
     """
-    if not is_dataclass(order):
-        raise ConfigError(
-            f"order {name!r} is not a dataclass; decorate {order.__name__} with @dataclass(frozen=True)"
-        )
     ORDERS.add(name, order)
+
+
+def _check_class(name: object, order: Any) -> None:
+    if not isinstance(name, str):
+        raise ConfigError(f"an order is called {name!r}; its name must be a text, and come before its class")
+    if not isinstance(order, type):
+        remedy = f"its class {type(order).__name__}" if is_dataclass(order) else "a class"
+        raise ConfigError(f"order {name!r} is {order!r}; register {remedy}, which must be a frozen dataclass")
+    if "__dataclass_fields__" not in vars(order):
+        raise ConfigError(f"order {name!r} is no dataclass; decorate {order.__name__} with @dataclass(frozen=True)")
+    missing = [each for each in MEMBERS if not hasattr(order, each)]
+    if hasattr(order, "pick") and not hasattr(order, "components"):
+        missing.append("components, which goes with pick")
+    if missing:
+        raise ConfigError(f"order {name!r}: {order.__name__} has no {', '.join(missing)}; an order must define it")
+    for method in ("draw", "log_q"):
+        if not callable(getattr(order, method)):
+            raise ConfigError(f"order {name!r}: {order.__name__}.{method} is no method; define it with def")
+    bare = [f.name for f in fields(order) if f.init and f.default is MISSING and f.default_factory is MISSING]
+    if bare:
+        raise ConfigError(f"order {name!r}: give the setting {bare[0]} of {order.__name__} a default")
 
 
 for _name, _order in {"random-walk": RandomWalk, "runs": Runs, "left-to-right": LeftToRight, "diff": Diff}.items():
@@ -56,18 +87,54 @@ def _parse_weighted(text: str) -> tuple[float, Order]:
 def _parse_one(text: str) -> Order:
     name, _, settings = text.strip().partition(":")
     kind = ORDERS[name]
-    pairs = [setting.partition("=") for setting in settings.split(",") if setting]
-    order: Order = kind(**{key: _parse_setting(name, kind, key, value) for key, _, value in pairs})
+    values = _parse_settings(name, kind, [setting.strip() for setting in settings.split(",") if setting.strip()])
+    try:
+        order: Order = kind(**values)
+        _check_made(name, order)
+    except ReviserError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"order {text.strip()} cannot be made ({summarise_error(error)}); mend {kind.__name__}"
+        ) from error
     return order
 
 
-def _parse_setting(name: str, kind: type[Any], key: str, value: str) -> Any:
-    known = {field.name: field.default for field in fields(kind)}
-    if key not in known:
-        raise ConfigError(f"{name} has no setting {key!r}; it has {', '.join(known) or 'none'}")
-    if isinstance(known[key], str):
-        return value
-    return _number(value, key) if isinstance(known[key], float) else _whole_number(value, key)
+def _parse_settings(name: str, kind: type[Any], settings: Sequence[str]) -> dict[str, Any]:
+    """The values of SETTING=VALUE by name, of the types that the order's class says."""
+    known, values = [f.name for f in fields(kind) if f.init], dict[str, Any]()
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        key = key.strip()
+        if not equals:
+            raise ConfigError(f"{setting!r} after order {name} is not a setting; write {name}:SETTING=VALUE")
+        if key not in known:
+            raise ConfigError(f"{name} has no setting {key!r}; it has {', '.join(known) or 'none'}")
+        if key in values:
+            raise ConfigError(f"order {name}: the setting {key} is given twice; give it once")
+        try:
+            values[key] = parse_setting(kind, key, text)
+        except ConfigError as error:
+            raise ConfigError(f"order {name}: {error}") from error
+    return values
+
+
+def _check_made(name: str, order: Order) -> None:
+    """Refuse an order whose members do not say what they should; they may be properties."""
+    needs: object = order.needs
+    if not isinstance(needs, Set):
+        raise ConfigError(f"order {name}: needs is {needs!r}; it must be a frozenset of operators, e.g. {{'move'}}")
+    try:
+        check_operators(needs)
+    except ConfigError as error:
+        raise ConfigError(f"order {name}: needs has an {error}") from error
+    if not isinstance(order.has_likelihood, bool):
+        raise ConfigError(f"order {name}: has_likelihood is {order.has_likelihood!r}; it must be True or False")
+
+
+def summarise_error(error: BaseException) -> str:
+    """The error of somebody's own code, for one line: ZeroDivisionError: division by zero."""
+    return ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
 
 
 def _number(text: str, what: str) -> float:
@@ -75,13 +142,6 @@ def _number(text: str, what: str) -> float:
         return float(text)
     except ValueError:
         raise ConfigError(f"{what} must be a number, not {text!r}") from None
-
-
-def _whole_number(text: str, what: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"{what} must be a whole number, not {text!r}") from None
 
 
 def format_order(order: Order) -> str:
@@ -92,9 +152,13 @@ def format_order(order: Order) -> str:
     changed = []
     for item in fields(order):  # type: ignore[arg-type]
         value = getattr(order, item.name)
-        if item.default is MISSING or value != item.default:
+        if item.init and value != _default(item):
             changed.append(f"{item.name}={value}")
     return f"{name}:{','.join(changed)}" if changed else name
+
+
+def _default(item: Field[Any]) -> Any:
+    return item.default if item.default_factory is MISSING else item.default_factory()
 
 
 def order_name(order: Order) -> str:

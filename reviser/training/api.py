@@ -11,10 +11,11 @@ Nothing is printed and no signal handler is installed unless asked for. Under to
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,8 @@ def train(
     A start that fails leaves no folder behind.
     """
     asked = _Request(recipe, data, out, resume, assignments(settings))
-    if steps is not None and steps < 1:
-        raise ConfigError(f"steps={steps} must be at least 1")
+    if steps is not None:
+        _check_steps(steps)
     shown, has_group = make_display(progress), dist.is_initialized()
     team = join_team(device)
     display = shown if team.is_first else Display()
@@ -115,6 +116,12 @@ class _Request:
     changes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not (self.recipe is None or isinstance(self.recipe, str | RunConfig) or callable(self.recipe)):
+            raise _no_recipe(self.recipe)
+        for name in ("data", "out", "resume"):
+            path = getattr(self, name)
+            if not (path is None or isinstance(path, str | os.PathLike)):
+                raise ConfigError(f"{name}={path!r}; give the path of a folder")
         if (self.recipe is None) == (self.resume is None):
             raise ConfigError("give either a recipe or a run folder to resume")
         if self.resume is not None and self.out is not None:
@@ -165,22 +172,40 @@ class _Request:
         config = recipe(alphabet) if callable(recipe) else recipe
         if isinstance(config, RunConfig):
             return config
-        raise ConfigError(f"{recipe!r} is not a recipe; give a name, a RunConfig, or a function that returns one")
+        raise _no_recipe(recipe)
+
+
+def _no_recipe(given: object) -> ConfigError:
+    return ConfigError(f"{given!r} is not a recipe; give a name, a RunConfig, or a function that returns one")
+
+
+def _check_steps(steps: object) -> None:
+    if isinstance(steps, bool) or not isinstance(steps, Integral):
+        raise ConfigError(f"steps={steps!r} must be a whole number of at least 1")
+    if steps < 1:
+        raise ConfigError(f"steps={steps} must be at least 1")
 
 
 def assignments(settings: Settings) -> tuple[str, ...]:
     """Settings as `--set` takes them."""
-    if isinstance(settings, str):
+    if isinstance(settings, str) or not isinstance(settings, Iterable):
         raise ConfigError(f"settings={settings!r}; give a mapping of names to values, e.g. {{'train.steps': 20}}")
     if not isinstance(settings, Mapping):
-        return tuple(settings)
+        given = tuple(settings)
+        for each in given:
+            if not isinstance(each, str):
+                raise ConfigError(
+                    f"{each!r} is not a setting; write 'name=value', or give a mapping of names to values"
+                )
+        return given
     return tuple(f"{name}={_spell(value)}" for name, value in settings.items())
 
 
 def _spell(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(_spell, value))
-    return str(value)
+    # 4.0 is as good as 4 where a whole number is wanted, and 4 as good as 4.0 elsewhere.
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _start(asked: _Request, team: Team, display: Display, held: ExitStack) -> tuple[Run, Trainer]:
@@ -205,18 +230,14 @@ def _start(asked: _Request, team: Team, display: Display, held: ExitStack) -> tu
 
 
 def _resume(asked: _Request, team: Team, display: Display, held: ExitStack) -> tuple[Run, Trainer]:
-    run, settings, data = Run.open(asked.folder)
-    settings = override(settings, asked.changes)
+    run, before, data = Run.open(asked.folder)
+    settings = override(before, asked.changes)
     team.lead(partial(_enter, held, run.owned()))
     saved = run.load()
+    _check_changes(run, before, settings, int(saved.state["step"]))
     shards, heldout = _open_data(Path(asked.data or data), settings, team)
     trainer = _make_trainer(settings, shards, heldout, team, run)
     trainer.restore(saved)
-    if asked.changes and trainer.step >= settings.train.steps:
-        raise ConfigError(
-            f"{run.folder} is done after {trainer.step} steps, so changed settings would train nothing; raise "
-            "train.steps too, or start another run"
-        )
     if team.is_first:
         run.rewind_metrics(trainer.step)
         run.log(f"continued from step {trainer.step} on {team.world} process(es)")
@@ -224,6 +245,17 @@ def _resume(asked: _Request, team: Team, display: Display, held: ExitStack) -> t
             run.change(settings, asked.changes)
     display.say(f"run {run.folder}: continuing from step {trainer.step}; {_describe(settings, shards)}")
     return run, trainer
+
+
+def _check_changes(run: Run, before: RunConfig, after: RunConfig, step: int) -> None:
+    """Refuse settings that no step would be made with; a run may be ended early, by its own number of steps."""
+    if after == before or step < after.train.steps:
+        return
+    is_ended_early = step < before.train.steps and after == override(before, [f"train.steps={step}"])
+    if not is_ended_early:
+        raise ConfigError(
+            f"{run.folder} is done after {step} steps; raise train.steps to train on, or start a new run"
+        )
 
 
 def _enter(held: ExitStack, context: AbstractContextManager[None]) -> str:

@@ -223,10 +223,16 @@ class Trainer:
         if all(map(math.isfinite, values.values())):
             return
         found = ", ".join(f"{name} {value:g}" for name, value in values.items())
-        kept = self.run.last_good() if self.run else "nothing is saved by this process"
         raise DivergenceError(
-            f"step {self.step}: {found}; {kept}; continue it with a smaller --set optimizer.lr or optimizer.clip"
+            f"step {self.step}: {found}; {self._way_back()} with a smaller --set optimizer.lr or optimizer.clip"
         )
+
+    def _way_back(self) -> str:
+        """What is saved, and how to go on from it."""
+        if self.run is None:
+            return "nothing is saved by this process; train again"
+        remedy = "continue it" if self.run.steps() else f"remove {self.run.folder} and start the run again"
+        return f"{self.run.last_good()}; {remedy}"
 
     def _measure(self, progress: Progress) -> dict[str, Bound]:
         """The held-out bounds; one that is no number ends the run before anything is saved."""

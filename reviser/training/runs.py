@@ -39,7 +39,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from reviser import __version__, config
-from reviser.errors import CheckpointError
+from reviser.errors import CheckpointError, ReviserError
 from reviser.files import LOCK, hash_file, locked, write_text
 from reviser.model.folder import CHECKPOINTS, CONFIG, RUN, WEIGHTS, FolderConfig, checkpoint_steps, find
 from reviser.tokenizer import Tokenizer
@@ -71,6 +71,13 @@ class Run:
         self.was_stopped = False
         """Whether a signal ended the `train` that returned this."""
         self._made: list[Path] = []
+
+    def __repr__(self) -> str:
+        try:
+            state = f"step={self.step}, is_done={self.is_done}"
+        except (ReviserError, OSError):
+            state = "unreadable"
+        return f"Run({str(self.folder)!r}, {state})"
 
     @property
     def step(self) -> int:

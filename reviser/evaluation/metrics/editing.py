@@ -16,6 +16,7 @@ from reviser.canvas import Rules
 from reviser.errors import ConfigError, DataError, MissingPackageError
 from reviser.evaluation.generations import Generation
 from reviser.evaluation.measures import Measure, quotient
+from reviser.orders.checked import draw_by_method
 from reviser.orders.policies import Order
 from reviser.orders.record import Draft, Trajectory, from_record
 from reviser.orders.registry import format_order
@@ -87,7 +88,7 @@ def null_trajectories(trajectories: Sequence[Trajectory], order: Order, seed: in
         count = len(trajectory.final.tokens) - given.prefix - given.suffix
         free = Rules(rules.alphabet, rules.operators | order.needs, max_length=max(count, 1))
         token = 1 if rules.alphabet.pad == 0 else 0
-        drawn.append(order.draw(Draft.continuation((), free), [token] * count, Random.of(seed, number)))
+        drawn.append(draw_by_method(order, Draft.continuation((), free), [token] * count, Random.of(seed, number)))
     return drawn
 
 
