@@ -25,12 +25,13 @@ from reviser.decoding.reference import decode
 from reviser.decoding.sampling import GREEDY, Sampling
 from reviser.errors import CheckpointError, ConfigError
 from reviser.evaluation.metrics.flops import flops
+from reviser.model import canvas_checks, transformer
 from reviser.model.attention import Layout
 from reviser.model.canvas_kinds import CanvasKind, canvas_of, parse_canvas, register_canvas
 from reviser.model.checkpoint import from_pretrained, save_pretrained
 from reviser.model.conditioning import CanvasInput, Memory
 from reviser.model.size import num_multiplied, num_parameters
-from reviser.model.transformer import Transformer
+from reviser.model.transformer import Transformer, make_meta
 from reviser.orders.record import Draft
 from reviser.plugins import VARIABLE, load_plugin
 from reviser.tokenizer import load
@@ -370,3 +371,108 @@ def test_a_buffer_would_be_lost_in_a_folder_and_is_refused() -> None:
     )
     with pytest.raises(ConfigError, match=message):
         Transformer(seeing("buffered"))
+
+
+class Returning(nn.Module):
+    """A reader whose forward gives what it was made with, or raises it."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+    def forward(self, canvas: CanvasInput, embedding: Tensor) -> Any:
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+
+class NoBlock(nn.Module):
+    def forward(self, x: Tensor, memory: Memory) -> Tensor:
+        return x[..., :1]
+
+
+def plugin_kind(name: str, reader: Any, **methods: Any) -> ModelConfig:
+    """The config of a model whose canvas kind was registered with those methods."""
+    body = {"shows": "rows", "reader": reader, "macs": lambda *_: 0.0, "sentence": lambda *_: "something", **methods}
+    register_canvas(name, dataclass(frozen=True)(type("Odd", (CanvasKind,), body)))
+    return seeing(name)
+
+
+def raises(error: Exception) -> Any:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("name", "reader", "message"),
+    [
+        (
+            "odd-a",
+            lambda *_: raises(KeyError("deep")),
+            r"reader\(config\) failed \(KeyError: 'deep'\); mend the plugin",
+        ),
+        ("odd-b", lambda *_: len, r"reader\(config\) gave a value of type builtin_.*; it must return an nn.Module"),
+        ("odd-c", lambda *_: None, r"reader\(config\) gave None; it must return an nn.Module"),
+        (
+            "odd-d",
+            lambda *_: Returning(torch.zeros(2, 3, 16)),
+            r"gave a value of type Tensor; it must return a Memory",
+        ),
+        ("odd-e", lambda *_: Returning(None), "the reader's forward gave None; it must return a Memory"),
+        ("odd-f", lambda *_: Returning(Memory(torch.zeros(2, 3, 5))), r"gave the shape \[2, 3, 5\] for 2 rows of 3 "),
+        ("odd-g", lambda *_: Returning(Memory(3)), "in Memory.vectors, gave a value of type int for 2 rows"),  # type: ignore[arg-type]
+        ("odd-h", lambda *_: Returning(ValueError("a\nb")), r"forward failed \(ValueError: a b\); mend the plugin"),
+    ],
+)
+def test_a_plugin_whose_reader_cannot_be_used_is_named_where_the_model_is_built(
+    name: str, reader: Any, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^canvas kind {name}: .*{message}") as caught:
+        Transformer(plugin_kind(name, reader))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_plugin_whose_block_cannot_be_used_is_named_too() -> None:
+    def reader(self: CanvasKind, config: ModelConfig) -> nn.Module:
+        return Returning(Memory(torch.zeros(2)))
+
+    with pytest.raises(ConfigError, match=r"^canvas kind blocked-a: block\(config\) gave None; it must return"):
+        Transformer(plugin_kind("blocked-a", reader, block=lambda *_: None))
+    with pytest.raises(ConfigError, match=r"^canvas kind blocked-b: the block's forward gave the shape \[2, 3, 1\]"):
+        Transformer(plugin_kind("blocked-b", reader, block=lambda *_: NoBlock()))
+
+
+def test_a_sentence_that_is_no_text_is_refused() -> None:
+    def reader(self: CanvasKind, config: ModelConfig) -> nn.Module:
+        return Returning(Memory(torch.zeros(2, 3, config.width)))
+
+    config = plugin_kind("wordless", reader, sentence=lambda *_: 3)
+    with pytest.raises(ConfigError, match=r"canvas kind wordless: sentence\(config\) gave 3; it must return a text"):
+        Transformer(config)
+
+
+def test_a_model_without_storage_is_checked_when_its_weights_are_loaded(tmp_path: Path) -> None:
+    value = Returning(Memory(torch.zeros(2, 3, BLIND.width)))
+    config = plugin_kind("changing", lambda *_: value)
+    save_pretrained(Transformer(config), tmp_path / "model", load("bytes"))
+    value.value = None
+    assert make_meta(config).canvas is value
+    with pytest.raises(ConfigError, match="canvas kind changing: the reader's forward gave None"):
+        from_pretrained(tmp_path / "model")
+
+
+@every_new
+def test_trying_a_kind_draws_no_random_number(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = []
+    for is_tried in (True, False):
+        if not is_tried:
+            monkeypatch.setattr(transformer, "try_canvas", lambda model: None)
+        torch.manual_seed(3)
+        Transformer(seeing(kind))
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_built_in_kinds_are_not_tried(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canvas_checks, "_show_empty", lambda *_: raises(AssertionError()))
+    Transformer(seeing(kind))

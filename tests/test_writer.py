@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+import reviser
 from reviser.actions import OPERATORS
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.decoding.presets import DEFAULT, GREEDY, LONGEST_GAP, Sampling
@@ -119,11 +122,89 @@ def test_no_name_and_shipped_are_the_shipped_model(folder: Path, monkeypatch: py
         assert Writer.from_pretrained(spec).generate("abc", max_actions=20) == wanted
 
 
-def test_a_text_prints_as_what_was_written_and_its_repr_has_a_few_facts(writer: Writer) -> None:
+def test_a_text_prints_as_what_was_written_and_shows_a_few_facts(writer: Writer) -> None:
     [text] = writer.generate("abc", max_actions=9, sampling=Sampling(stop_bias=-99.0))
     facts = f"9 actions for {text.num_tokens} tokens, log-probability {text.log_probability:.2f}, ended by actions"
     assert repr(text) == f"Text({text.text!r}, {facts})"
     assert str(text) == text.text
+
+
+def test_a_writer_shows_its_model_device_and_weights(writer: Writer, folder: Path) -> None:
+    assert repr(writer) == f"Writer({folder}, cpu, float32)"
+    assert repr(Writer(writer.model, writer.tokenizer, weights="int8")) == "Writer(unnamed, cpu, int8)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"prompts": 3}, r"prompts is 3, of type int; give a text \(str\) or a list of texts"),
+        ({"prompts": ["a", 3]}, r"prompt is 3, of type int; give a text \(str\)"),
+        ({"n": "a"}, "n='a' must be a whole number"),
+        ({"n": 2.5}, "n=2.5 must be a whole number"),
+        ({"best_of": None}, "best_of=None must be a whole number"),
+        ({"seed": "a"}, "seed='a' must be a whole number"),
+        ({"seed": 1.5}, "seed=1.5 must be a whole number"),
+        ({"max_tokens": "a"}, "max_tokens='a' must be a whole number"),
+        ({"max_actions": 9.0}, "max_actions=9.0 must be a whole number"),
+        ({"sampling": "paper"}, r"sampling='paper' must be a reviser.Sampling, such as Sampling\(temperature=0.9, "),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_in_one_line(
+    arguments: dict[str, Any], message: str, writer: Writer
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}") as caught:
+        writer.generate(**{"prompts": "abc", **arguments})
+    assert "\n" not in str(caught.value)
+
+
+def test_other_jobs_refuse_what_is_no_text(writer: Writer) -> None:
+    with pytest.raises(ConfigError, match=r"^start is 3, of type int; give a prompt \(str\) or a Draft"):
+        writer.stream(3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="sampling='paper' must be"):
+        writer.stream("abc", sampling="paper")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="suffix is None, of type NoneType; give a text"):
+        writer.infill("abc", None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="text is b'abc', of type bytes; give a text"):
+        writer.edit(b"abc")  # type: ignore[arg-type]
+
+
+def test_numpys_whole_numbers_are_whole_numbers(writer: Writer) -> None:
+    five: Any = np.int64(5)
+    given = {"n": five, "seed": five, "max_actions": five, "max_tokens": np.uint8(5)}
+    assert writer.generate("abc", **given) == writer.generate("abc", n=5, seed=5, max_actions=5, max_tokens=5)
+    assert next(iter(writer.stream("abc", seed=five, max_actions=five))).step == 0
+
+
+def test_load_says_which_devices_and_models_there_are(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="device gpu is not usable here; write cpu, or cuda where there is a GPU"):
+        reviser.load(folder, device="gpu")
+    with pytest.raises(ConfigError, match="device None is not usable here"):
+        reviser.load(folder, device=None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="3, of type int, names no model; give a folder, a hub id like name/model"):
+        reviser.load(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("temperature", "a", "a number"),
+        ("move_temperature", "a", "a number"),
+        ("top_p", None, "a number"),
+        ("top_k", 1.5, "a whole number"),
+        ("min_tokens", "3", "a whole number"),
+        ("calm", "no", "True or False"),
+    ],
+)
+def test_a_sampling_setting_of_another_type_is_refused(name: str, value: Any, allowed: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}={value!r} must be {allowed}$"):
+        Sampling(**{name: value})
+
+
+def test_a_sampling_takes_numpys_numbers() -> None:
+    numbers: Any = {"top_k": np.int32(7), "temperature": np.float32(0.5)}
+    made = Sampling(**numbers)
+    assert made == Sampling(top_k=7, temperature=0.5)
+    assert type(made.top_k) is int
 
 
 def test_a_text_says_what_ended_it(writer: Writer) -> None:

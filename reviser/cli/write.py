@@ -263,27 +263,17 @@ def _check(args: argparse.Namespace) -> None:
 
 def _open(args: argparse.Namespace, begin: Callable[[Writer], Draft], sampling: Sampling) -> tuple[Writer, Draft]:
     """The writer and the draft it starts from."""
+    from reviser.decoding.arguments import check_device
     from reviser.decoding.requests import check_room
     from reviser.decoding.writer import Writer
 
-    _check_device(args.device)
+    check_device(args.device, "--device")
     writer = Writer.from_pretrained(args.model, args.device, weights=args.weights)
     start = begin(writer)
     check_room(start, writer.model.config, args.max_actions)
     # The first use loads the kernels, which is no part of the model's speed.
     writer.generate("", max_actions=2, sampling=sampling)
     return writer, start
-
-
-def _check_device(name: str) -> None:
-    import torch
-
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = torch.device("meta")
-    if device.type != "cpu" and (device.type != "cuda" or (device.index or 0) >= torch.cuda.device_count()):
-        raise ConfigError(f"--device {name} is not usable here; write cpu, or cuda where there is a GPU")
 
 
 def _waiting(message: str) -> AbstractContextManager[object]:

@@ -7,9 +7,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from reviser.decoding.arguments import check_number, check_switch, check_whole
 from reviser.errors import ConfigError
+
+WHOLE, SWITCHES = ("top_k", "min_tokens", "no_repeat"), ("keep_moves", "calm")
+"""The settings of `Sampling` that are no plain numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,9 @@ class Sampling:
     """Consecutive MOVEs add up to one distance, largest first, and never turn back or take more than needed."""
 
     def __post_init__(self) -> None:
+        self._check_types()
         self._check("temperature", "finite and 0 or more", self.temperature >= 0)
-        for name in ("top_k", "min_tokens", "no_repeat"):
+        for name in WHOLE:
             self._check(name, "0 or more", getattr(self, name) >= 0)
         self._check("top_p", "above 0 and at most 1", 0 < self.top_p <= 1)
         self._check("min_p", "between 0 and 1", 0 <= self.min_p <= 1)
@@ -52,6 +57,16 @@ class Sampling:
         for name in ("move_temperature", "keep_moves"):
             if getattr(self, name) and self.temperature == 0:
                 raise ConfigError(f"{name}={getattr(self, name)} means nothing at temperature=0; drop one")
+
+    def _check_types(self) -> None:
+        for each in fields(self):
+            name, value = each.name, getattr(self, each.name)
+            if name in WHOLE:
+                object.__setattr__(self, name, check_whole(name, value))
+            elif name in SWITCHES:
+                check_switch(name, value)
+            elif name != "move_temperature" or value is not None:
+                check_number(name, value)
 
     def _check(self, name: str, allowed: str, is_allowed: bool) -> None:
         value = getattr(self, name)

@@ -16,9 +16,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from reviser.canvas import Rules
+from reviser.decoding.arguments import check_device, check_text, check_whole
 from reviser.decoding.cpu.step import CpuStep, has_cpu_kernels
 from reviser.decoding.engine import Engine
 from reviser.decoding.presets import DEFAULT, LONGEST_GAP, Sampling
@@ -105,17 +106,26 @@ class Writer:
         num_rows: int = 16,
         weights: Weights = "auto",
         order: str | None = None,
+        name: str = "unnamed",
     ) -> None:
         check_tokenizer(model.config, tokenizer)
         if weights not in ("auto", "int8", "float32"):
             raise ConfigError(f"weights={weights!r} must be 'auto', 'int8' or 'float32'")
-        self.model, self.tokenizer, self.num_rows = model, tokenizer, num_rows
+        self.model, self.tokenizer, self.num_rows, self.name = (
+            model,
+            tokenizer,
+            check_whole("num_rows", num_rows),
+            name,
+        )
         self._steps = CpuStep(model, "int8") if weights == "int8" else None
         self.order = order
         """The order that the model was trained with, where that is known."""
         self._has_graphs = model.embedding.weight.is_cuda
         self._idle: dict[tuple[Sampling, int, int], Engine] = {}
         """On a GPU the engine of the last call, whose captured step can be used again."""
+
+    def __repr__(self) -> str:
+        return f"Writer({self.name}, {self.model.embedding.weight.device}, {self.precision})"
 
     @property
     def precision(self) -> str:
@@ -134,13 +144,15 @@ class Writer:
 
         "auto" computes in int8 where the folder holds int8 weights and the CPU's kernels know the model.
         """
+        check_device(device)
         folder = find(spec)
         model = from_pretrained(folder, device=device)
         described = read_config(folder)
         if weights == "auto" and described.weights == "int8" and has_cpu_kernels(model):
             weights = "int8"
         order = described.trained.order if described.trained else None
-        return cls(model, tokenizer_of(folder), num_rows, weights, order)
+        name = folder.name if spec in (None, "shipped") else str(spec)
+        return cls(model, tokenizer_of(folder), num_rows, weights, order, name)
 
     def generate(
         self,
@@ -154,7 +166,7 @@ class Writer:
         sampling: Sampling = DEFAULT,
     ) -> list[Text]:
         """`n` continuations of each prompt, in the order of the prompts."""
-        texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        texts = _list_prompts(prompts)
         drafts = [self.continuation(text, max_tokens) for text in texts]
         return self.write_drafts(drafts, n, best_of, max_actions, seed, sampling)
 
@@ -201,6 +213,10 @@ class Writer:
         With the same seed, the first text that the three jobs give with `best_of=1`, or the text of another `number`.
         """
         begun = self.continuation(start) if isinstance(start, str) else start
+        if not isinstance(begun, Draft):
+            raise ConfigError(f"start is {start!r}, of type {type(start).__name__}; give a prompt (str) or a Draft")
+        _check_sampling(sampling)
+        max_actions, seed, number = _check_all_whole(max_actions=max_actions, seed=seed, number=number)
         engine = Engine(self.model, sampling, 1, self._steps, NUM_ALTERNATIVES)
         return engine.events(Request(begun, max_actions, Random.of(seed, 0, number).state))
 
@@ -214,17 +230,18 @@ class Writer:
 
     def continuation(self, prompt: str, max_tokens: int | None = None) -> Draft:
         """The draft that continues a prompt."""
-        tokens = self.tokenizer.encode(prompt)
+        tokens = self.tokenizer.encode(check_text("prompt", prompt))
         return Draft.continuation(tokens, self._rules(len(tokens), max_tokens))
 
     def gap(self, prefix: str, suffix: str, max_tokens: int | None = None) -> Draft:
         """The draft that fills the gap between two texts; without a suffix it is a continuation."""
-        before, after = self.tokenizer.encode(prefix), self.tokenizer.encode(suffix)
+        before = self.tokenizer.encode(check_text("prefix", prefix))
+        after = self.tokenizer.encode(check_text("suffix", suffix))
         return Draft.infill(before, after, self._rules(len(before) + len(after), max_tokens))
 
     def revision(self, text: str, max_tokens: int | None = None) -> Draft:
         """The draft that revises a text; the canvas may grow by `max_tokens`."""
-        tokens = self.tokenizer.encode(text)
+        tokens = self.tokenizer.encode(check_text("text", text))
         return Draft.edit(tokens, self._rules(len(tokens), max_tokens))
 
     def write_drafts(
@@ -238,6 +255,7 @@ class Writer:
         num_alternatives: int = 0,
     ) -> list[Text]:
         """`n` texts from each draft, in the order of the drafts, each the best of `best_of`."""
+        n, best_of, max_actions, seed = _check_all_whole(n=n, best_of=best_of, max_actions=max_actions, seed=seed)
         if n < 1 or best_of < 1:
             raise ConfigError(f"n={n} and best_of={best_of} must be at least 1")
         requests = [
@@ -253,6 +271,7 @@ class Writer:
         self, requests: Sequence[Request], sampling: Sampling = DEFAULT, num_alternatives: int = 0
     ) -> list[Text]:
         """The texts of requests, for callers that make drafts and random numbers themselves."""
+        _check_sampling(sampling)
         num_rows = max(min(self.num_rows, len(requests)), 1)
         asked = sampling, num_rows, num_alternatives
         # Taken out while it writes, so that calls from several threads never share one.
@@ -264,9 +283,12 @@ class Writer:
 
     def _rules(self, given: int, max_tokens: int | None = None) -> Rules:
         config = self.model.config
-        if max_tokens is not None and max_tokens < 1:
-            raise ConfigError(f"max_tokens={max_tokens} must be at least 1")
-        longest = config.max_length if max_tokens is None else min(given + max_tokens, config.max_length)
+        longest = config.max_length
+        if max_tokens is not None:
+            room = check_whole("max_tokens", max_tokens)
+            if room < 1:
+                raise ConfigError(f"max_tokens={room} must be at least 1")
+            longest = min(given + room, longest)
         return Rules(config.alphabet, frozenset(config.operators), max_length=longest)
 
     def _read(self, draft: Draft, decoded: Decoded) -> Text:
@@ -278,6 +300,28 @@ class Writer:
             sum(decoded.log_probabilities),
             draft,
             decoded,
+        )
+
+
+def _list_prompts(prompts: Any) -> list[str]:
+    if isinstance(prompts, str):
+        return [prompts]
+    try:
+        return list(prompts)
+    except TypeError:
+        raise ConfigError(
+            f"prompts is {prompts!r}, of type {type(prompts).__name__}; give a text (str) or a list of texts"
+        ) from None
+
+
+def _check_all_whole(**values: Any) -> tuple[int, ...]:
+    return tuple(check_whole(name, value) for name, value in values.items())
+
+
+def _check_sampling(sampling: Any) -> None:
+    if not isinstance(sampling, Sampling):
+        raise ConfigError(
+            f"sampling={sampling!r} must be a reviser.Sampling, such as Sampling(temperature=0.9, top_k=50)"
         )
 
 

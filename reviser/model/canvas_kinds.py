@@ -24,7 +24,7 @@ import inspect
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from reviser.config import ModelConfig, override
 from reviser.errors import ConfigError
@@ -137,6 +137,20 @@ def _make(name: str, kind: type[CanvasKind], settings: tuple[str, ...]) -> Canva
 def canvas_of(config: ModelConfig) -> CanvasKind:
     """What a model is shown of the canvas."""
     return parse_canvas(config.canvas.kind)
+
+
+def is_built_in(kind: CanvasKind) -> bool:
+    """Whether it comes with the package, so that nobody need check it."""
+    return type(kind).__module__ == __name__
+
+
+def describe(config: ModelConfig) -> str:
+    """What the model card says the model sees; a plugin that says no text is an error."""
+    sentence: Any = canvas_of(config).sentence(config)
+    if not isinstance(sentence, str):
+        name = config.canvas.kind.partition(":")[0]
+        raise ConfigError(f"canvas kind {name}: sentence(config) gave {sentence!r}; it must return a text (str)")
+    return sentence
 
 
 def num_looking(config: ModelConfig) -> int:

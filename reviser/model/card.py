@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from reviser.config import ModelConfig
-from reviser.model.canvas_kinds import canvas_of
+from reviser.model.canvas_kinds import describe
 from reviser.model.folder import FORMAT, FolderConfig, HeldoutBound, Trained
 
 HEAD = """---
@@ -61,7 +61,7 @@ def _editing(config: ModelConfig) -> dict[str, str]:
     return {
         "positions": f"{config.positions}, at most {config.context} with START",
         "canvas": f"at most {config.max_length} tokens",
-        "sees": canvas_of(config).sentence(config),
+        "sees": describe(config),
         "actions": ", ".join(["insert", "stop", *config.operators]),
     }
 

@@ -24,6 +24,7 @@ from reviser import config as settings
 from reviser import tokenizer as tokenizers
 from reviser.config import ModelConfig
 from reviser.errors import CheckpointError, TokenizerError
+from reviser.model.canvas_checks import try_canvas
 from reviser.model.card import model_card
 from reviser.model.folder import (
     CARD,
@@ -99,6 +100,7 @@ def from_pretrained(
     tensors = read_weights(source)
     check_packed(tensors, matrices(model), folder_config.weights, str(source))
     load_weights(model, tensors, str(source))
+    try_canvas(model)
     return model.eval()
 
 

@@ -90,6 +90,11 @@ class FolderConfig:
 
 def find(spec: str | os.PathLike[str] | None) -> Path:
     """The folder of a model: a path, a run folder, or a hub id; None and "shipped" are the shipped model."""
+    if not (spec is None or isinstance(spec, str | os.PathLike)):
+        raise ConfigError(
+            f"{spec!r}, of type {type(spec).__name__}, names no model; give a folder, a hub id like name/model, or "
+            "nothing for the shipped model"
+        )
     folder = Path(SHIPPED if spec is None or spec == "shipped" else spec)
     if (folder / RUN).is_file():
         return folder / "model" if (folder / "model").is_dir() else _newest_checkpoint(folder)

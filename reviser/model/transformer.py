@@ -27,6 +27,7 @@ from reviser.config import ModelConfig
 from reviser.errors import ConfigError
 from reviser.model.attention import Kernel, Layout, choose
 from reviser.model.cache import Cache
+from reviser.model.canvas_checks import make_block, make_reader, try_canvas
 from reviser.model.canvas_kinds import CanvasKind, canvas_of, num_looking
 from reviser.model.conditioning import CanvasInput, Memory
 from reviser.model.layers import Mlp, RmsNorm, Rotation, make_dropout, make_norm, rotation
@@ -73,7 +74,7 @@ class Block(nn.Module):
         super().__init__()
         self.attention_norm = make_norm(config, config.width)
         self.attention = SelfAttention(config)
-        self.cross = kind.block(config) if layer >= config.num_layers - num_looking(config) else None
+        self.cross = make_block(kind, config) if layer >= config.num_layers - num_looking(config) else None
         self.mlp_norm = make_norm(config, config.width)
         self.mlp = Mlp(config)
 
@@ -93,13 +94,14 @@ class Transformer(nn.Module):
         self.positions = nn.Embedding(config.context, config.width) if config.positions == "absolute" else None
         kind = canvas_of(config)
         self.is_canvas_added = not kind.has_blocks
-        self.canvas = kind.reader(config)
+        self.canvas = make_reader(kind, config)
         self.dropout = make_dropout(config)
         self.blocks = nn.ModuleList(Block(config, kind, layer) for layer in range(config.num_layers))
         self.norm = make_norm(config, config.width)
         self.head = None if config.tied else nn.Linear(config.width, rows, bias=False)
         self._check_canvas()
         self.initialise()
+        try_canvas(self)
 
     @property
     def head_weight(self) -> Tensor:

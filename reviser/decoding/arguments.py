@@ -1,0 +1,50 @@
+"""Arguments of the Python API, checked before anything is computed with them: one line for each that cannot be used.
+
+>>> check_whole("n", "a")
+Traceback (most recent call last):
+reviser.errors.ConfigError: n='a' must be a whole number
+"""
+
+from __future__ import annotations
+
+import operator
+from numbers import Real
+from typing import Any
+
+from reviser.errors import ConfigError
+
+
+def check_whole(name: str, value: Any) -> int:
+    """A whole number of any type, numpy's too, as an int."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ConfigError(f"{name}={value!r} must be a whole number") from None
+
+
+def check_number(name: str, value: Any) -> None:
+    if not isinstance(value, Real):
+        raise ConfigError(f"{name}={value!r} must be a number")
+
+
+def check_switch(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}={value!r} must be True or False")
+
+
+def check_text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} is {value!r}, of type {type(value).__name__}; give a text (str)")
+    return value
+
+
+def check_device(name: Any, option: str = "device") -> None:
+    """Refuse what is no device of this machine; `option` is what the user calls it."""
+    import torch
+
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        device = torch.device("meta")
+    if device.type != "cpu" and (device.type != "cuda" or (device.index or 0) >= torch.cuda.device_count()):
+        raise ConfigError(f"{option} {name} is not usable here; write cpu, or cuda where there is a GPU")
