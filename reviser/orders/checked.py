@@ -23,6 +23,8 @@ from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import order_name, summarise_error
 from reviser.orders.rng import Random
 
+EXPLAINED = (ReviserError, OSError, MemoryError, RecursionError)
+"""Errors that the command line explains itself: those meant for the user, and what the system refuses."""
 Decode = Callable[[Sequence[int]], str]
 LONGEST_SHOWN = 60
 """An error shows a text of at most this many characters; of a longer one it says where it differs."""
@@ -57,7 +59,7 @@ def draw_formed(order: Order, draft: Draft, target: Sequence[int], rng: Random) 
     """What an order draws, with whole numbers that are actions, STOP at its end and a has_loss for each."""
     try:
         drawn: object = order.draw(draft, target, rng)
-    except ReviserError:
+    except EXPLAINED:
         raise
     except Exception as error:
         raise ConfigError(f"order {order_name(order)}: draw failed ({summarise_error(error)}); mend it") from error
@@ -76,7 +78,7 @@ def log_q_of(order: Order, drawn: Trajectory) -> float:
     """The order's log q of a trajectory that it drew."""
     try:
         value = float(order.log_q(drawn))
-    except ReviserError:
+    except EXPLAINED:
         raise
     except Exception as error:
         raise ConfigError(f"order {order_name(order)}: log_q failed ({summarise_error(error)}); mend it") from error
