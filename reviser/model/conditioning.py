@@ -17,8 +17,8 @@ canvas_kinds.py says which kind is made of which:
 | cross-window | `WindowSlots` | `CrossWindow` |
 
 What a plugin's kind makes is checked where a model is built (`make_reader`, `make_block`, `try_canvas`). The built-in
-kinds are tested with the package, so nothing is called for them; a model on "meta" computes nothing and is tried once it
-has storage.
+kinds are tested with the package, so nothing is called for them; a model on "meta" computes nothing and is tried once
+it has storage.
 
 Shape letters: B rows, T steps, W tokens each side, S = 2 W slots, R canvas places; d width, e slot width.
 """
