@@ -25,7 +25,7 @@ from reviser.decoding.reference import decode
 from reviser.decoding.sampling import GREEDY, Sampling
 from reviser.errors import CheckpointError, ConfigError
 from reviser.evaluation.metrics.flops import flops
-from reviser.model import canvas_checks, transformer
+from reviser.model import conditioning, transformer
 from reviser.model.attention import Layout
 from reviser.model.canvas_kinds import CanvasKind, canvas_of, parse_canvas, register_canvas
 from reviser.model.checkpoint import from_pretrained, save_pretrained
@@ -474,5 +474,5 @@ def test_trying_a_kind_draws_no_random_number(kind: str, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("kind", BUILT_IN)
 def test_built_in_kinds_are_not_tried(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canvas_checks, "_show_empty", lambda *_: raises(AssertionError()))
+    monkeypatch.setattr(conditioning, "_show_empty", lambda *_: raises(AssertionError()))
     Transformer(seeing(kind))

@@ -24,8 +24,8 @@ from reviser import config as settings
 from reviser import tokenizer as tokenizers
 from reviser.config import ModelConfig
 from reviser.errors import CheckpointError, TokenizerError
-from reviser.model.canvas_checks import try_canvas
 from reviser.model.card import model_card
+from reviser.model.conditioning import try_canvas
 from reviser.model.folder import (
     CARD,
     CONFIG,

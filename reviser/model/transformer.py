@@ -27,9 +27,8 @@ from reviser.config import ModelConfig
 from reviser.errors import ConfigError
 from reviser.model.attention import Kernel, Layout, choose
 from reviser.model.cache import Cache
-from reviser.model.canvas_checks import make_block, make_reader, try_canvas
 from reviser.model.canvas_kinds import CanvasKind, canvas_of, num_looking
-from reviser.model.conditioning import CanvasInput, Memory
+from reviser.model.conditioning import CanvasInput, Memory, make_block, make_reader, try_canvas
 from reviser.model.layers import Mlp, RmsNorm, Rotation, make_dropout, make_norm, rotation
 
 ROW_MULTIPLE = 128

@@ -9,7 +9,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from reviser.reports.plots import draw
-from reviser.reports.tables import Section, is_number
+from reviser.reports.tables import Section, numeric_columns
 
 SHORT = 40
 """Cells of at most this many characters stay on one line."""
@@ -29,7 +29,7 @@ def _environment() -> Environment:
         loader=PackageLoader("reviser.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=StrictUndefined,
     )  # fmt: skip
-    environment.filters |= {"heading": _heading, "anchor": _anchor, "numeric": _numeric_columns, "draw": draw}
+    environment.filters |= {"heading": _heading, "anchor": _anchor, "numeric": numeric_columns, "draw": draw}
     environment.filters["number"] = _shorten
     environment.globals["short"] = SHORT
     return environment
@@ -42,11 +42,6 @@ def _heading(section: Section) -> str:
 
 def _anchor(section: Section) -> str:
     return re.sub(r"[^\w.-]", "-", section.name)
-
-
-def _numeric_columns(rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Which columns hold numbers alone."""
-    return [all(map(is_number, column)) for column in zip(*rows, strict=True)]
 
 
 def _shorten(value: object) -> object:

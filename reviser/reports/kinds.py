@@ -21,6 +21,7 @@ from reviser.reports.tables import (
     Row,
     Scatter,
     Table,
+    add_column,
     bar,
     get,
     is_measure,
@@ -62,10 +63,11 @@ def _exactness(row: Row) -> str:
 
 def bits_error(row: Row) -> float | None:
     """Of bits per byte; older results have it of nats per token alone, which is scaled."""
-    error: float | None = row.get("error")
-    scaled = None if error is None else row["bits_per_byte"] * error / row["nats_per_token"]
-    found: float | None = row.get("bits_per_byte_error", scaled)
-    return found
+    own: float | None = row.get("bits_per_byte_error")
+    error, nats = row.get("error"), row["nats_per_token"]
+    if "bits_per_byte_error" in row or error is None or not nats:
+        return own
+    return float(row["bits_per_byte"] * error / nats)
 
 
 def perplexity_error(row: Row) -> float | None:
@@ -166,7 +168,8 @@ def metrics(document: Document) -> list[Table]:
     rows, headings = document["rows"], document.get("columns", {})
     keys = dict.fromkeys(key for row in rows for key in row if key not in ("system", "texts"))
     columns: dict[str, Cell] = {"system": get("system"), "texts": get("texts")}
-    columns |= {headings.get(key, key.replace("_", " ")): get(key) for key in keys}
+    for key in keys:
+        add_column(columns, headings.get(key, key.replace("_", " ")), key)
     return [tabulate("Metrics of the texts", rows, columns)]
 
 
@@ -297,14 +300,15 @@ def _show_statistic(value: Any, form: str) -> str:
 
 def flops(document: Document) -> list[Table]:
     """A table for each group; parts where the rows have them."""
-    parts = list(dict.fromkeys(key for row in document["rows"] for key in row if key.endswith("_gmacs")))
+    parts = dict.fromkeys(key for row in document["rows"] for key in row if key.endswith("_gmacs"))
     columns: dict[str, Cell] = {
         "method": get("method"),
         "variant": get("variant"),
         "GMACs": lambda row: show(row["gmacs"]),
         "ratio": lambda row: show(row["ratio"]),
-        **{key.removesuffix("_gmacs"): get(key) for key in parts},
     }
+    for key in parts:
+        add_column(columns, key.removesuffix("_gmacs"), key)
     groups = groupby(document["rows"], key=lambda row: row["group"])
     return [tabulate(f"Cost: {group}", list(rows), columns) for group, rows in groups]
 
@@ -318,7 +322,10 @@ def _all_columns(title: str, rows: list[Row]) -> Table:
     """Measures as one column, other objects as one for each of their fields."""
     flat = [_flatten(row) for row in rows]
     keys = dict.fromkeys(key for row in flat for key in row)
-    return tabulate(title, flat, {key.replace("_", " "): get(key) for key in keys})
+    columns: dict[str, Cell] = {}
+    for key in keys:
+        add_column(columns, key.replace("_", " "), key)
+    return tabulate(title, flat, columns)
 
 
 def _flatten(row: Row, before: str = "") -> dict[str, Any]:

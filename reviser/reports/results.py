@@ -12,6 +12,7 @@ rounding and wording belong to reports/, so a stored result never changes with t
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ from reviser.files import hash_file
 from reviser.plugins import plugin_words
 
 FORMAT, VERSION = "reviser result", 2
+RESULTS = "results are what `reviser eval` and `reviser bench` write with --out"
 Document = Mapping[str, Any]
 
 
@@ -62,25 +64,34 @@ def read_result(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         document = json.loads(Path(path).read_text("utf-8"))
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+        raise DataError(f"{path}: cannot be read ({error.strerror}); {RESULTS}") from None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not valid JSON ({error})") from None
+        raise DataError(f"{path}: not valid JSON ({error}); {RESULTS}") from None
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-        raise DataError(
-            f"{path}: not a result: it has no field `kind`; "
-            "results are what `reviser eval` and `reviser bench` write with --out"
-        )
-    if document.get("format") != FORMAT or document.get("version") != VERSION:
-        raise DataError(
-            f"{path}: a result of version {document.get('version')!r}, but this program reads version {VERSION}; "
-            "convert it with: python tools/convert_results.py FILE"
-        )
+        raise DataError(f"{path}: not a result: it has no field `kind`; {RESULTS}")
+    _check_version(path, document)
     rows = document.get("rows")
     if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
         raise DataError(
             f"{path}: the rows of this {document['kind']} result are not a list of objects; measure again"
         )
     return document
+
+
+def _check_version(path: str | os.PathLike[str], document: Document) -> None:
+    form, version = document.get("format"), document.get("version")
+    if form is None and (version is None or isinstance(version, str)):  # which was the program's
+        raise DataError(
+            f"{path}: a result of version 1, but this program reads version {VERSION}; measure again or, from a "
+            "checkout of the source, convert it with: python tools/convert_results.py FILE"
+        )
+    if form != FORMAT:
+        raise DataError(f"{path}: not a result, for its field `format` is {form!r} and not {FORMAT!r}; {RESULTS}")
+    if version != VERSION:
+        raise DataError(
+            f"{path}: a result of version {version!r}, but this program reads version {VERSION}; measure again, or "
+            "read it with the reviser that wrote it"
+        )
 
 
 def hash_files(paths: Iterable[str | os.PathLike[str]]) -> dict[str, str]:
@@ -121,8 +132,26 @@ def _format(value: Any, level: int) -> str:
     return "[\n" + ",\n".join(inner + _format(part, level + 1) for part in value) + f"\n{outer}]"
 
 
+def _find_unwritable(value: Any, place: str = "") -> str | None:
+    """The keys that lead to the first number that is infinite or none at all."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"{place} ({value})"
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        parts = value.items()
+    elif isinstance(value, list | tuple):
+        parts = enumerate(value)
+    found = (_find_unwritable(part, f"{place}.{key}" if place else str(key)) for key, part in parts)
+    return next(filter(None, found), None)
+
+
 def write_result(result: Document, path: str | os.PathLike[str]) -> None:
-    """Write a result, whole or not at all."""
+    """Write a result, whole or not at all; a number that JSON has no word for is an error."""
+    if place := _find_unwritable(result):
+        raise DataError(
+            f"{path}: not written, for {place} of this {result.get('kind')} result is not finite, and JSON has only "
+            "finite numbers; make it null, or leave it out"
+        )
     try:
         files.write_text(path, format_result(result), errors="backslashreplace")
     except OSError as error:

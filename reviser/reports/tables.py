@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -154,6 +155,11 @@ def is_number(cell: str) -> bool:
     return cell == NOTHING or NUMBER.fullmatch(cell) is not None
 
 
+def numeric_columns(rows: Sequence[Sequence[str]]) -> list[bool]:
+    """Which columns hold numbers alone."""
+    return [all(map(is_number, column)) for column in zip(*rows, strict=True)]
+
+
 def is_measure(value: Any) -> bool:
     return isinstance(value, Mapping) and "value" in value
 
@@ -189,6 +195,20 @@ def _show_interval(value: float, low: float, high: float) -> str:
         return f"{show(value)} ({show(low)} to {show(high)})"
     decimals = min(_decimals((high - low) / 4), 12)
     return f"{_fixed(value, decimals)} ({_fixed(low, decimals)} to {_fixed(high, decimals)})"
+
+
+def add_column(columns: dict[str, Cell], heading: Any, key: str) -> None:
+    """A column of a key under a heading or, where that is taken, under the key itself.
+
+    >>> columns = {"system": get("system")}
+    >>> for key, heading in (("a", "commas"), ("b", "commas"), ("c", 3), ("d", "system")):
+    ...     add_column(columns, heading, key)
+    >>> list(columns)
+    ['system', 'commas', 'b', '3', 'd']
+    """
+    numbered = (f"{key} ({number})" for number in count(2))
+    name = next(each for each in chain([str(heading), key], numbered) if each not in columns)
+    columns[name] = get(key)
 
 
 def get(key: str, cell: Callable[[Any], str] = show_any) -> Cell:

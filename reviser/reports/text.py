@@ -19,7 +19,7 @@ from typing import IO
 
 from reviser.reports.results import Document
 from reviser.reports.sections import tables_of
-from reviser.reports.tables import Table, is_number
+from reviser.reports.tables import Table, numeric_columns
 
 GAP = "  "
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -47,7 +47,7 @@ def measured_by(document: Document) -> str:
 def write_table(table: Table, out: IO[str]) -> None:
     lines = [tuple(map(_visible, line)) for line in (table.columns, *table.rows)]
     widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
-    numbers = [all(map(is_number, column)) for column in zip(*table.rows, strict=True)]
+    numbers = numeric_columns(table.rows)
     out.write(f"{_visible(table.title)}\n")
     for line in lines:
         cells = zip(line, widths, numbers, strict=True)
