@@ -101,7 +101,7 @@ def test_training_can_begin_with_a_folders_weights(run, data):
 
 def test_a_run_goes_on_only_as_the_family_it_was(run, tmp_path, capsys):
     family, other = family_of(run / "model"), copied(run, tmp_path)
-    line = fail(capsys, "--resume", other, "--set", "family=reviser")
+    line = fail(capsys, "--resume", other, "--set", "family=reviser", "--set", "train.steps=99")
     assert line == f"the checkpoint is of family={family}, not reviser; drop the setting that changes it"
 
 

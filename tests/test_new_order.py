@@ -334,7 +334,7 @@ class Inheriting(Settled): ...
     [
         (3, "order 'mine' is 3; register a class, which must be a frozen dataclass"),
         (LeftToRight(), r"order 'mine' is LeftToRight\(\); register its class LeftToRight, which must be a frozen"),
-        (Inheriting, "order 'mine' is no dataclass; decorate Inheriting with @dataclass"),
+        (Inheriting, "order 'mine' is not a dataclass; decorate Inheriting with @dataclass"),
         (without("draw"), "order 'mine': Bare has no draw; an order must define it"),
         (without("log_q"), "order 'mine': Bare has no log_q; an order must define it"),
         (without("needs"), "order 'mine': Bare has no needs; an order must define it"),
