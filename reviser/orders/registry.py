@@ -51,7 +51,9 @@ def _check_class(name: object, order: Any) -> None:
         remedy = f"its class {type(order).__name__}" if is_dataclass(order) else "a class"
         raise ConfigError(f"order {name!r} is {order!r}; register {remedy}, which must be a frozen dataclass")
     if "__dataclass_fields__" not in vars(order):
-        raise ConfigError(f"order {name!r} is not a dataclass; decorate {order.__name__} with @dataclass(frozen=True)")
+        raise ConfigError(
+            f"order {name!r} is not a dataclass; decorate {order.__name__} with @dataclass(frozen=True)"
+        )
     missing = [each for each in MEMBERS if not hasattr(order, each)]
     if hasattr(order, "pick") and not hasattr(order, "components"):
         missing.append("components, which goes with pick")
