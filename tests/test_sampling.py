@@ -176,7 +176,7 @@ def test_a_row_chooses_alike_alone_and_in_any_batch(seed: int) -> None:
     numbers = uniforms(seed_tensor(range(7)), torch.full((7,), seed))
     last = torch.tensor([chance.randrange(A) for _ in range(7)])
     grown, banned = torch.arange(7), torch.randint(0, V, (7, 4), generator=torch.Generator().manual_seed(seed))
-    everything_on = Sampling(0.8, 9, 0.9, 0.01, 0.5, 1.0, min_tokens=3, no_repeat=2, calm=True)
+    everything_on = Sampling(0.8, 9, 0.9, 0.01, True, 1.0, min_tokens=3, no_repeat=2, calm=True)
     for sampling in (GREEDY, PAPER, *SETTINGS, everything_on):
         chooser = Chooser(sampling, ALPHABET)
         actions, scores = chooser.choose(logits.clone(), valid, numbers, last, grown, banned)
@@ -348,7 +348,7 @@ def test_a_repetition_is_allowed_where_nothing_else_is_valid() -> None:
 
 def test_choosing_is_one_graph() -> None:
     """Nothing goes to the host, so that a CUDA graph can hold it."""
-    sampling = Sampling(0.8, 9, 0.9, 0.01, 0.5, 1.0, min_tokens=3, no_repeat=2, calm=True)
+    sampling = Sampling(0.8, 9, 0.9, 0.01, True, 1.0, min_tokens=3, no_repeat=2, calm=True)
     chooser = Chooser(sampling, ALPHABET)
     compiled = torch.compile(chooser.choose, backend="aot_eager", fullgraph=True)
     valid, last = torch.tensor([EVERYTHING, INSERT, 1 << 3]), torch.full((3,), ALPHABET.move(4))
