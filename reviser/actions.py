@@ -53,18 +53,6 @@ _OPERATOR_OF_OFFSET = {DELETE: "delete", REPLACE: "replace", SWAP: "swap", PASTE
 _OPERATOR_OF_OFFSET |= dict.fromkeys(range(MOVES, REPLACE), "move")
 _OPERATOR_OF_OFFSET |= {CUT + i: "cut" for i in range(3)} | {COPY + i: "copy" for i in range(3)}
 
-EFFECTS = {
-    "INSERT x": "put x left of the cursor",
-    "MOVE d": "move the cursor d tokens, d a power of two up to 512 either way",
-    "STOP": "end; the canvas is the output",
-    "DELETE": "remove the token left of the cursor",
-    "REPLACE, INSERT x": "put x in place of the token left of the cursor",
-    "SWAP": "exchange the two tokens left of the cursor",
-    "CUT k": "remove the k tokens left of the cursor into the clipboard, k = 2, 4, 8",
-    "COPY k": "read the k tokens left of the cursor into the clipboard",
-    "PASTE": "insert the clipboard at the cursor, which ends after it",
-}
-
 
 def check_operators(names: Iterable[str]) -> frozenset[str]:
     """The names as a set; an unknown one is an error that lists those that exist."""

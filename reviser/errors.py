@@ -7,7 +7,7 @@
     ├── DataError                 a file, shard or text that cannot be read
     │   └── TrajectoryError       a trajectory record that does not replay
     ├── TokenizerError            no such tokenizer, or text it cannot represent
-    ├── DivergenceError           a training run whose loss is no number any more
+    ├── DivergenceError           a training run whose loss is not a number any more
     ├── CheckpointError           a model or run folder that is missing, damaged or of another shape
     └── MissingPackageError       an optional package is needed; names the command that installs it
 
@@ -46,7 +46,7 @@ class TokenizerError(ReviserError):
 
 
 class DivergenceError(ReviserError):
-    """A training run's loss or gradient is no number any more."""
+    """A training run's loss or gradient is not a number any more."""
 
 
 class CheckpointError(ReviserError):

@@ -408,7 +408,7 @@ def raises(error: Exception) -> Any:
         (
             "odd-a",
             lambda *_: raises(KeyError("deep")),
-            r"reader\(config\) failed \(KeyError: 'deep'\); mend the plugin",
+            r"reader\(config\) failed \(KeyError: 'deep'\); fix the plugin",
         ),
         ("odd-b", lambda *_: len, r"reader\(config\) gave a value of type builtin_.*; it must return an nn.Module"),
         ("odd-c", lambda *_: None, r"reader\(config\) gave None; it must return an nn.Module"),
@@ -420,7 +420,7 @@ def raises(error: Exception) -> Any:
         ("odd-e", lambda *_: Returning(None), "the reader's forward gave None; it must return a Memory"),
         ("odd-f", lambda *_: Returning(Memory(torch.zeros(2, 3, 5))), r"gave the shape \[2, 3, 5\] for 2 rows of 3 "),
         ("odd-g", lambda *_: Returning(Memory(3)), "in Memory.vectors, gave a value of type int for 2 rows"),  # type: ignore[arg-type]
-        ("odd-h", lambda *_: Returning(ValueError("a\nb")), r"forward failed \(ValueError: a b\); mend the plugin"),
+        ("odd-h", lambda *_: Returning(ValueError("a\nb")), r"forward failed \(ValueError: a b\); fix the plugin"),
     ],
 )
 def test_a_plugin_whose_reader_cannot_be_used_is_named_where_the_model_is_built(

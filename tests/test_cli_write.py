@@ -254,6 +254,7 @@ def test_standard_input_is_a_text(
         (["generate", "x", "--device", "abacus"], "--device abacus is not usable here; write cpu, or cuda where"),
         (["generate", "x", "--device", "cuda:99"], "--device cuda:99 is not usable here; write cpu, or cuda where"),
         (["generate", "\ud800"], "is a lone surrogate"),
+        (["edit", "nope.txt"], "nope.txt looks like a file, and edit takes the text itself; for the file, write"),
     ],
 )
 def test_bad_usage_is_one_line(words: list[str], text: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:

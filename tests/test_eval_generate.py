@@ -301,6 +301,34 @@ def test_lines_that_are_no_generations_are_named(tmp_path: Path) -> None:
         read_generations(tmp_path / "none.jsonl")
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("seed", True, r"its seed is True, which is not of type int"),
+        ("is_stopped", 1, r"its is_stopped is 1, which is not of type bool"),
+        ("record", 7, r"its record is 7, which is not a JSON object"),
+    ],
+)
+def test_a_field_of_another_type_is_named_with_its_file_and_line(
+    field: str, value: object, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "g.jsonl"
+    file.write_text(json.dumps(asdict(Generation("a", "p:1", 3, "", "x", "", "y", True, 4, 5)) | {field: value}))
+    with pytest.raises(DataError, match=rf"g.jsonl, line 1: not a generation \({message}\); remove the line"):
+        read_generations(file)
+
+
+def test_a_record_that_does_not_replay_is_named_with_its_system(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "g.jsonl"
+    file.write_text(json.dumps(asdict(Generation("a", "p:1", 3, "", "x", "", "y", True, 4, 5, {"num_text": 7}))))
+    assert main(["eval", "trajectories", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: system a, prompt p:1, seed 3: its record is not a trajectory (")
+    assert said.endswith("; generate it again\n")
+
+
 def test_a_file_keeps_every_field(tmp_path: Path) -> None:
     one = Generation("a", "p:1", 3, "före", "text\n", "", "ref", True, 4, 5, {"actions": [1]})
     GenerationFile(tmp_path / "g.jsonl").add([one])

@@ -104,9 +104,9 @@ class Wrong:
 @pytest.mark.parametrize(
     ("mistake", "text"),
     [
-        ("no stop", r"^order Wrong: its trajectory does not end in STOP \(260\); mend its draw$"),
+        ("no stop", r"^order Wrong: its trajectory does not end in STOP \(260\); fix its draw$"),
         ("nothing", "^order Wrong: its trajectory does not end in STOP"),
-        ("few", r"^order Wrong: it drew \d+ actions and \d+ entries of has_loss; each needs one; mend its draw$"),
+        ("few", r"^order Wrong: it drew \d+ actions and \d+ entries of has_loss; each needs one; fix its draw$"),
         ("unknown", r"^order Wrong: it drew the action 291; actions are 0 to 290, without padding \(256\)"),
         ("negative", "^order Wrong: it drew the action -1; actions are"),
         ("padding", "^order Wrong: it drew the action 256; actions are"),
@@ -123,7 +123,7 @@ def test_what_cannot_stand_in_a_row_is_refused(mistake: str, text: str, slots: S
     [
         (
             "other text",
-            r"its trajectory ends with \d+ tokens, not with the \d+ of the text; they differ from token \d+ on; mend",
+            r"its trajectory ends with \d+ tokens, not with the \d+ of the text; they differ from token \d+ on; fix",
         ),
         (
             "same length",

@@ -241,15 +241,15 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MISTAKES = {
-    "none": "draw gave None, not a Trajectory; mend its draw",
-    "raises": r"draw failed \(ZeroDivisionError: .*by zero\); mend it",
-    "no stop": r"its trajectory does not end in STOP \(260\); mend its draw",
-    "large": r"it drew the action 1000000000; actions are 0 to 290, without padding \(256\); mend its draw",
-    "text": "it drew the action 'a', which is no whole number; mend its draw",
-    "few": r"it drew \d+ actions and \d+ entries of has_loss; each needs one; mend its draw",
-    "no tuple": "the actions of its trajectory are 3, not a tuple; mend its draw",
-    "log_q": "its trajectory has the log_q nan, which is no log of a probability above 0; mend its draw",
-    "other draft": "its trajectory has another draft than the one that draw was given; mend its draw",
+    "none": "draw gave None, not a Trajectory; fix its draw",
+    "raises": r"draw failed \(ZeroDivisionError: .*by zero\); fix it",
+    "no stop": r"its trajectory does not end in STOP \(260\); fix its draw",
+    "large": r"it drew the action 1000000000; actions are 0 to 290, without padding \(256\); fix its draw",
+    "text": "it drew the action 'a', which is not a whole number; fix its draw",
+    "few": r"it drew \d+ actions and \d+ entries of has_loss; each needs one; fix its draw",
+    "no tuple": "the actions of its trajectory are 3, not a tuple; fix its draw",
+    "log_q": "its trajectory has the log_q nan, which is not the log of a probability; fix its draw",
+    "other draft": "its trajectory has another draft than the one that draw was given; fix its draw",
 }
 REPLAYED = {
     "short": r"its trajectory ends with \d+ tokens, not with the \d+ of the text; they differ from token \d+ on",
@@ -262,7 +262,7 @@ REPLAYED = {
 @pytest.mark.parametrize("before", ["", "1*runs+1000000*"])
 def test_a_wrong_draw_is_refused_by_the_name_of_its_order(mistake: str, before: str) -> None:
     order, draft = parse_order(f"{before}settled:mistake={mistake}"), Draft.continuation([7], SETTINGS.rules)
-    text = MISTAKES.get(mistake) or REPLAYED[mistake] + "; mend its draw"
+    text = MISTAKES.get(mistake) or REPLAYED[mistake] + "; fix its draw"
     for function in (draw, draw_by_method):
         with pytest.raises((ConfigError, DataError), match=rf"^order settled:mistake={mistake}: {text}$"):
             function(order, draft, [7, 1, 2, 3], Random.of(0))
@@ -272,7 +272,7 @@ def test_a_wrong_draw_is_refused_by_the_name_of_its_order(mistake: str, before: 
 @pytest.mark.parametrize("mistake", [*MISTAKES, *REPLAYED])
 def test_training_and_likelihood_refuse_a_wrong_draw_by_the_name_of_its_order(mistake: str, data: Path) -> None:
     examples = heldout_examples(Shards.open(data, "heldout"), 4, 6, 12)
-    replayed = rf"an example of document \d+ does not replay: {REPLAYED.get(mistake)}; mend its draw"
+    replayed = rf"an example of document \d+ does not replay: {REPLAYED.get(mistake)}; fix its draw"
     with pytest.raises(
         (ConfigError, DataError), match=rf"^order settled:mistake={mistake}: {MISTAKES.get(mistake) or replayed}$"
     ):
@@ -313,7 +313,7 @@ def test_settings_of_an_order_are_read_by_their_types() -> None:
         ("size", "'size' after order settled is not a setting; write settled:SETTING=VALUE"),
         ("table=1", "order settled: table is '1'; it must be of the type dict, which no text stands for"),
         ("length=1", "settled has no setting 'length'; it has mistake, b, share, size, name, side, table"),
-        ("size=0", r"order settled:size=0 cannot be made \(ValueError: size is nothing\); mend Settled"),
+        ("size=0", r"order settled:size=0 cannot be made \(ValueError: size is nothing\); fix Settled"),
     ],
 )
 def test_a_setting_that_an_order_cannot_have_is_named(settings: str, text: str) -> None:
@@ -345,7 +345,7 @@ class Inheriting(Settled): ...
         ),
         (
             make_dataclass("Bare", [], bases=(Settled,), frozen=True, namespace={"draw": 3}),
-            "order 'mine': Bare.draw is no method",
+            "order 'mine': Bare.draw is not a method",
         ),
         (
             make_dataclass("Bare", [], bases=(Settled,), frozen=True, namespace={"pick": 3}),

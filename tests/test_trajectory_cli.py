@@ -327,7 +327,7 @@ def bad(tmp_path, monkeypatch):
         ("short:at=stop", "its trajectory does not end in STOP", "its trajectory does not end in STOP"),
         ("short:at=far", "it drew the action 1000000000; actions are", "it drew the action 1000000000; actions are"),
         ("short:at=text", "it drew the action 'a', which is", "it drew the action 'a', which is"),
-        ("short:at=air", "draw failed (KeyError: 'air'); mend it", "draw failed (KeyError: 'air'); mend it"),
+        ("short:at=air", "draw failed (KeyError: 'air'); fix it", "draw failed (KeyError: 'air'); fix it"),
     ],
 )
 def test_make_and_stats_refuse_a_wrong_trajectory_of_a_plugin(capsys, bad, order, made, counted):
@@ -342,4 +342,4 @@ def test_make_and_stats_refuse_a_wrong_trajectory_of_a_plugin(capsys, bad, order
 
 def test_the_error_of_a_long_text_says_where_it_differs(capsys, bad):
     err = run(capsys, "--plugin", bad, "trajectory", "make", TEXT * 2, "--order", "short", "--tokenizer", "bytes")[2]
-    assert "ends with 87 tokens, not with the 88 of the text; they differ from token 87 on; mend its draw" in err
+    assert "ends with 87 tokens, not with the 88 of the text; they differ from token 87 on; fix its draw" in err

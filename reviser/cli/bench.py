@@ -7,8 +7,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from reviser.cli.command import add_command
-from reviser.cli.options import DEVICE, add_out, print_result
+from reviser.cli.options import add_out, print_result
 from reviser.errors import ConfigError
+from reviser.evaluation.suites.writing import DEVICE
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

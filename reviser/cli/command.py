@@ -5,6 +5,11 @@ from __future__ import annotations
 import argparse
 
 
+def looks_like_file(text: str) -> bool:
+    """Whether someone who wrote this as a text meant the file of that name: one word with a text file's ending."""
+    return text.endswith((".txt", ".md")) and not any(map(str.isspace, text))
+
+
 def add_command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,

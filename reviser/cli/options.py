@@ -9,8 +9,6 @@ from typing import Any
 
 from reviser.errors import ConfigError
 
-DEVICE = "auto, cpu or cuda (default: auto)"
-
 
 def add_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", help="also write the result there, as JSON")

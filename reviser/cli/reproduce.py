@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reviser.cli.command import add_command
-from reviser.cli.options import DEVICE, check_positive
+from reviser.cli.options import check_positive
 from reviser.errors import ConfigError
+from reviser.evaluation.suites.writing import DEVICE
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

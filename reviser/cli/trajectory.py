@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_command
+from reviser.cli.command import add_command, looks_like_file
 from reviser.errors import ConfigError, DataError, ReviserError, TokenizerError
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _read_text(argument: str) -> str:
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise DataError(f"cannot read {argument}: {error.strerror}") from None
-    if argument.endswith((".txt", ".md")) and not any(map(str.isspace, argument)):
+    if looks_like_file(argument):
         raise DataError(f"no file {argument}; to use the name itself as text, pipe it to: reviser trajectory make -")
     return argument
 

@@ -8,6 +8,7 @@ import gc
 import inspect
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from reviser.cli.command import add_command
+from reviser.cli.command import add_command, looks_like_file
 from reviser.cli.written import check_output, make_document, write_page, write_trajectories
 from reviser.decoding.presets import LONGEST_GAP, NAMED, Sampling
 from reviser.errors import ConfigError, DataError
@@ -181,6 +182,11 @@ def run_infill(args: argparse.Namespace) -> int:
 
 
 def run_edit(args: argparse.Namespace) -> int:
+    if looks_like_file(args.text):
+        raise DataError(
+            f"{args.text} looks like a file, and edit takes the text itself; for the file, write "
+            f"reviser edit - < {shlex.quote(args.text)}; to use the name itself as text, pipe it to: reviser edit -"
+        )
     text = _read(args)
     return _run(args, lambda writer: writer.revision(text, args.max_tokens))
 

@@ -61,7 +61,7 @@ def fill(table: Array, examples: Examples, drawn: Rows, rules: Rules, arrays: Ro
     if bad >= 0:
         i = int(table[bad, 3])
         reason = _explain(examples, i, tuple(drawn[i].tolist()), rules)
-        advice = "" if has_kernel(order) else "; mend its draw"
+        advice = "" if has_kernel(order) else "; fix its draw"
         raise DataError(
             f"order {order_name(order)}: an example of document {int(examples.document[i])} does not replay: "
             f"{reason}{advice}"

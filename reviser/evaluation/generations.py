@@ -66,7 +66,7 @@ FIELD_TYPES = {
     "system": str, "prompt_id": str, "seed": int, "prefix": str, "text": str, "suffix": str, "reference": str,
     "is_stopped": bool, "num_tokens": int, "num_actions": int, "maker": str,
 }  # fmt: skip
-"""The types of a generation's fields in JSON; a trajectory's record is checked where it is read."""
+"""The types of a generation's fields in JSON; what is in a trajectory's record is checked where it is used."""
 
 
 def read_generations(path: str | os.PathLike[str]) -> list[Generation]:
@@ -97,8 +97,11 @@ def _check_fields(record: Any) -> None:
     if lacking := [name for name in FIELD_TYPES if name not in record and name != "maker"]:
         raise TypeError(f"it lacks {', '.join(lacking)}")
     for name, kind in FIELD_TYPES.items():
-        if name in record and not isinstance(record[name], kind):
+        # Not isinstance, for which true is a whole number.
+        if name in record and type(record[name]) is not kind:
             raise TypeError(f"its {name} is {record[name]!r}, which is not of type {kind.__name__}")
+    if not isinstance(record.get("record"), dict | None):
+        raise TypeError(f"its record is {record['record']!r}, which is not a JSON object")
 
 
 class GenerationFile:

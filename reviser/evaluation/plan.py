@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from reviser.errors import ReviserError
+from reviser.errors import ConfigError, ReviserError
 from reviser.evaluation.specs import SystemSpec, parse_systems
 from reviser.evaluation.suites import (
     SILENT,
@@ -33,10 +33,8 @@ from reviser.evaluation.suites import (
 )
 from reviser.evaluation.suites.probability import named_orders
 from reviser.evaluation.suites.writing import DEVICE, RULER, SEEDS, SYSTEM, TEXTS
+from reviser.evaluation.texts import MIN_TEXTS
 from reviser.reports.results import format_command, write_result
-
-MIN_TEXTS = 100
-"""MAUVE's least number of texts for each seed."""
 
 
 class Job(Protocol):
@@ -213,14 +211,25 @@ def _trained_order(spec: SystemSpec) -> str | None:
         return None
 
 
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = "is a file" if folder.is_file() else f"cannot be made ({error.strerror})"
+        raise ConfigError(f"--folder {folder} {problem}; give another folder") from None
+
+
 def run_everything(
     chosen: EvalAll, listener: Listener = SILENT, show: Callable[[dict[str, Any]], None] | None = None
 ) -> dict[str, Any]:
     """Do what is not done, and report; what is in the folder then, and which suites failed."""
-    from reviser.reports.sections import write_report  # loads numpy, which --help does without
+    # Both load numpy, which --help does without.
+    from reviser.evaluation.prompts import check_there
+    from reviser.reports.sections import write_report
 
+    check_there(chosen.texts)
     folder = Path(chosen.folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    _make_folder(folder)
     failed = []
     for step in plan_everything(chosen):
         if step.is_done(listener):

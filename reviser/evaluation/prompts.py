@@ -54,6 +54,13 @@ def read_named(paths: Sequence[str | Path]) -> Iterator[Named]:
         yield from _read_heldout(path) if (path / HEADER).is_file() else _read_files(path)
 
 
+def check_there(paths: Sequence[str | Path]) -> None:
+    """Name a file or folder that is missing, before anything else is looked for."""
+    for path in map(Path, paths):
+        if not path.exists():
+            raise DataError(f"{path}: no such file or folder; give .jsonl or text files, or a data folder")
+
+
 def _read_heldout(folder: Path) -> Iterator[Named]:
     shards = Shards.open(folder, "heldout")
     shards.verify()
@@ -62,8 +69,7 @@ def _read_heldout(folder: Path) -> Iterator[Named]:
 
 
 def _read_files(path: Path) -> Iterator[Named]:
-    if not path.exists():
-        raise DataError(f"{path}: no such file or folder; give .jsonl or text files, or a data folder")
+    check_there([path])
     bad, has_text = Complaints(), False
     for each in read_documents([path], complaints=bad):
         has_text = True

@@ -16,6 +16,8 @@ from reviser.evaluation.generations import Generation, read_generations
 
 REFERENCE = "(reference)"
 """The human text, as a system."""
+MIN_TEXTS = 100
+"""What MAUVE needs on either side: of fewer it would make fewer than 10 clusters (n / 10), each of some 20 texts."""
 
 
 def read_texts(paths: Iterable[str | os.PathLike[str]], num_prompts: int | None = None) -> list[Generation]:

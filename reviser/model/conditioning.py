@@ -254,7 +254,7 @@ def _call(config: ModelConfig, what: str, call: Callable[..., Any], *arguments: 
     except Exception as error:  # whatever a plugin raises
         said = " ".join(str(error).split())[:200]
         raise ConfigError(
-            f"{_name(config)}: {what} failed ({type(error).__name__}: {said}); mend the plugin, or see where it "
+            f"{_name(config)}: {what} failed ({type(error).__name__}: {said}); fix the plugin, or see where it "
             "happened with --debug"
         ) from error
 

@@ -3,7 +3,7 @@
 Built-in orders that have kernels are tested against them and drawn as they are. Of any other order, the error says
 which it is and what is wrong with its trajectory:
 
-    order short: its trajectory ends with 'Mary had a lamb', not with the text; mend its draw
+    order short: its trajectory ends with 'Mary had a lamb', not with the text; fix its draw
 
 Rows for a model are replayed when they are filled (data/filling.py), so there only the form is checked here.
 """
@@ -51,7 +51,7 @@ def draw_checked(
     drawn = draw_formed(order, draft, target, rng)
     wrong = explain_replay(drawn, target, decode)
     if wrong is not None:
-        raise TrajectoryError(f"order {order_name(order)}: {wrong}; mend its draw")
+        raise TrajectoryError(f"order {order_name(order)}: {wrong}; fix its draw")
     return drawn
 
 
@@ -62,11 +62,11 @@ def draw_formed(order: Order, draft: Draft, target: Sequence[int], rng: Random) 
     except EXPLAINED:
         raise
     except Exception as error:
-        raise ConfigError(f"order {order_name(order)}: draw failed ({summarise_error(error)}); mend it") from error
+        raise ConfigError(f"order {order_name(order)}: draw failed ({summarise_error(error)}); fix it") from error
     try:
         return _formed(drawn, draft)
     except TrajectoryError as error:
-        raise TrajectoryError(f"order {order_name(order)}: {error}; mend its draw") from None
+        raise TrajectoryError(f"order {order_name(order)}: {error}; fix its draw") from None
 
 
 def with_log_q(order: Order, drawn: Trajectory) -> Trajectory:
@@ -81,11 +81,11 @@ def log_q_of(order: Order, drawn: Trajectory) -> float:
     except EXPLAINED:
         raise
     except Exception as error:
-        raise ConfigError(f"order {order_name(order)}: log_q failed ({summarise_error(error)}); mend it") from error
+        raise ConfigError(f"order {order_name(order)}: log_q failed ({summarise_error(error)}); fix it") from error
     if not _is_log_probability(value):
         raise ConfigError(
             f"order {order_name(order)}: log_q gave {value:g} for a trajectory that it drew; it must be the log of a "
-            "probability above 0; mend it"
+            "probability above 0; fix it"
         )
     return value
 
@@ -126,7 +126,7 @@ def _formed(drawn: object, draft: Draft) -> Trajectory:
     has_loss = _truths(drawn.has_loss, len(actions))
     if drawn.log_q is not None and not _is_log_probability(drawn.log_q):
         raise TrajectoryError(
-            f"its trajectory has the log_q {_shorten(drawn.log_q)}, which is no log of a probability above 0"
+            f"its trajectory has the log_q {_shorten(drawn.log_q)}, which is not the log of a probability"
         )
     if actions is drawn.actions and has_loss is drawn.has_loss:
         return drawn
@@ -148,7 +148,7 @@ def _whole_number(action: Any) -> int:
             return index(action)
         except TypeError:
             pass
-    raise TrajectoryError(f"it drew the action {_shorten(action)}, which is no whole number")
+    raise TrajectoryError(f"it drew the action {_shorten(action)}, which is not a whole number")
 
 
 def _truths(has_loss: Any, count: int) -> tuple[bool, ...]:

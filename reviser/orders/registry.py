@@ -61,7 +61,7 @@ def _check_class(name: object, order: Any) -> None:
         raise ConfigError(f"order {name!r}: {order.__name__} has no {', '.join(missing)}; an order must define it")
     for method in ("draw", "log_q"):
         if not callable(getattr(order, method)):
-            raise ConfigError(f"order {name!r}: {order.__name__}.{method} is no method; define it with def")
+            raise ConfigError(f"order {name!r}: {order.__name__}.{method} is not a method; define it with def")
     bare = [f.name for f in fields(order) if f.init and f.default is MISSING and f.default_factory is MISSING]
     if bare:
         raise ConfigError(f"order {name!r}: give the setting {bare[0]} of {order.__name__} a default")
@@ -97,7 +97,7 @@ def _parse_one(text: str) -> Order:
         raise
     except Exception as error:
         raise ConfigError(
-            f"order {text.strip()} cannot be made ({summarise_error(error)}); mend {kind.__name__}"
+            f"order {text.strip()} cannot be made ({summarise_error(error)}); fix {kind.__name__}"
         ) from error
     return order
 

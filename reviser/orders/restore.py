@@ -7,7 +7,7 @@ first, and STOP.
     restoration   INSERT how   MOVE -1   INSERT Hi   INSERT ,   STOP
 
 A cell that is noise is marked, and the restoration inserts it without loss: nobody should learn to make the mistake,
-only to mend it.
+only to undo it.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reviser.errors import CheckpointError, ConfigError, DataError, MissingPackageError, ReviserError
-from reviser.evaluation.plan import MIN_TEXTS, Job, Step
+from reviser.evaluation.plan import Job, Step
 from reviser.evaluation.suites import SILENT, Listener
+from reviser.evaluation.texts import MIN_TEXTS
 from reviser.paper.jobs import Training
 from reviser.paper.reproduction import DENOISERS, NEEDS_EVALUATOR, Setup, plan
 from reviser.reports.results import format_command

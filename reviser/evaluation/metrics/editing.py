@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reviser.canvas import Rules
-from reviser.errors import ConfigError, DataError, MissingPackageError
+from reviser.errors import ConfigError, DataError, MissingPackageError, ReviserError
 from reviser.evaluation.generations import Generation
 from reviser.evaluation.measures import Measure, quotient
 from reviser.orders.checked import draw_by_method
@@ -41,10 +41,18 @@ RATIOS = {
 
 def trajectories_of(generations: Sequence[Generation], system: str) -> list[Trajectory]:
     """The trajectories a system left; a system that does not edit has none."""
-    records = [each.record for each in generations if each.system == system and each.record is not None]
-    if not records:
+    edited = [each for each in generations if each.system == system and each.record is not None]
+    if not edited:
         raise DataError(f"system {system} left no trajectories; only models that edit have any")
-    return [from_record(record) for record in records]
+    return list(map(_read_trajectory, edited))
+
+
+def _read_trajectory(generation: Generation) -> Trajectory:
+    try:
+        return from_record(generation.record or {})
+    except ReviserError as error:
+        where = f"system {generation.system}, prompt {generation.prompt_id}, seed {generation.seed}"
+        raise DataError(f"{where}: its record is not a trajectory ({error}); generate it again") from None
 
 
 def describe(

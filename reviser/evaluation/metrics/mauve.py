@@ -24,10 +24,8 @@ from reviser.evaluation.evaluators import require
 from reviser.evaluation.generations import Generation
 from reviser.evaluation.measures import Spread
 from reviser.evaluation.metrics.features import Features
-from reviser.evaluation.texts import REFERENCE, by_seed, by_system
+from reviser.evaluation.texts import MIN_TEXTS, REFERENCE, by_seed, by_system
 
-MIN_TEXTS = 100
-"""Fewer on either side are refused: with n / 10 clusters there would be fewer than 10, each of some 20 texts."""
 STEADY_TEXTS = 1000
 """What the method's authors advise at least (github.com/krishnap25/mauve, best practices)."""
 

@@ -163,12 +163,8 @@ def strengths(judgments: Sequence[Judgment]) -> list[Strength]:
     return found
 
 
-Game = tuple[int, int, float, str]
-"""The systems shown first and second, the points of the first, the prompt."""
-
-
 def _table(count: int, games: Iterable[Any]) -> Array:
-    """[i, j]: the points of i against j."""
+    """[i, j]: the points of i against j; a game is who was shown first and second, the first's points, the prompt."""
     table = np.zeros((count, count))
     for i, j, points, _ in games:
         table[i, j] += points

@@ -64,8 +64,9 @@ class Likelihood(Suite):
         from reviser import tokenizer as tokenizers
         from reviser.diffusion.denoiser_folder import load_tokenizer
         from reviser.evaluation.metrics.likelihood import beside_first, cut_prompts
-        from reviser.evaluation.prompts import read_named
+        from reviser.evaluation.prompts import check_there, read_named
 
+        check_there(self.texts)
         systems = self._systems()
         ruler = tokenizers.load(self.ruler) if self.ruler else load_tokenizer(systems[0][0].model)
         documents = read_named(self.texts)

@@ -96,10 +96,11 @@ class Continuation(Writing):
     cut: bool = option(False, help="also take the beginnings of longer documents")
 
     def run(self, listener: Listener = SILENT) -> dict[str, Any]:
-        from reviser.evaluation.prompts import Lengths, continuation_prompts, read_named
+        from reviser.evaluation.prompts import Lengths, check_there, continuation_prompts, read_named
         from reviser.evaluation.systems import Budget
         from reviser.tokenizer import load
 
+        check_there(self.texts)
         lengths, ruler = Lengths(prefix=self.prefix, total=self.total), load(self.ruler)
         prompts = continuation_prompts(read_named(self.texts), ruler, lengths, self.cut)
         budget = Budget(self.total - self.prefix, lambda text: len(ruler.encode(text)))
@@ -126,10 +127,11 @@ class Infill(Writing):
     gap: tuple[int, ...] = option((8, 48), commas=2, help="shortest and longest gap in tokens (default: 8,48)")
 
     def run(self, listener: Listener = SILENT) -> dict[str, Any]:
-        from reviser.evaluation.prompts import infill_prompts, read_named
+        from reviser.evaluation.prompts import check_there, infill_prompts, read_named
         from reviser.evaluation.systems import Budget
         from reviser.tokenizer import load
 
+        check_there(self.texts)
         low, high = self.gap
         prompts = infill_prompts(read_named(self.texts), load(self.ruler), self.context, (low, high))
         # Room for twice the longest gap, the same for all, or a gap's length would be given away.
