@@ -5,13 +5,17 @@
     V+1          START, position 0       V+24    REPLACE     V+25  SWAP
     V+2          DELETE                  V+26..  CUT 2, 4, 8
     V+3          STOP                    V+29..  COPY 2, 4, 8
-                                         V+32    PASTE       V+33  spare
+                                         V+32    PASTE
+    V+33         the row all JUMPs share     V+34+i  JUMP i, to boundary i
 
-These are the ids of the published checkpoints (V = 50,257), whose ten reserved ids hold REPLACE and
-what follows. The tokenizer's end-of-text token pads batches and is never inserted.
+The first V + 34 are the ids of the published checkpoints (V = 50,257), whose ten reserved ids hold REPLACE and
+what follows. A canvas of any length has JUMPs to all of its boundaries, so JUMP i has no row of its own in a model's
+matrices: all share V+33, and a pointer says which boundary is meant. The tokenizer's end-of-text token pads batches
+and is never inserted.
 
->>> Alphabet(num_text=257, pad=256).name(257 + 4)
-'MOVE +1'
+>>> alphabet = Alphabet(num_text=257, pad=256)
+>>> alphabet.name(257 + 4), alphabet.name(alphabet.jump(7))
+('MOVE +1', 'JUMP 7')
 """
 
 from __future__ import annotations
@@ -26,10 +30,10 @@ MAX_MOVE = 1 << MAX_MOVE_EXPONENT
 SPAN_SIZES = (2, 4, 8)
 NUM_SPECIAL = 34
 EVERYTHING = (1 << (NUM_SPECIAL + 1)) - 1
-"""The mask under which all actions are valid: a bit for each special one, and one for INSERTs."""
+"""The mask under which all actions are valid: a bit for each special row, and one for INSERTs."""
 
 # Offsets behind V; the kernels use the same constants.
-CURSOR, START, DELETE, STOP, MOVES, REPLACE, SWAP, CUT, COPY, PASTE, SPARE = (
+CURSOR, START, DELETE, STOP, MOVES, REPLACE, SWAP, CUT, COPY, PASTE, JUMP, JUMPS = (
     0,
     1,
     2,
@@ -41,9 +45,10 @@ CURSOR, START, DELETE, STOP, MOVES, REPLACE, SWAP, CUT, COPY, PASTE, SPARE = (
     29,
     32,
     33,
+    34,
 )
 
-OPERATORS = ("move", "delete", "replace", "swap", "cut", "copy", "paste")
+OPERATORS = ("move", "delete", "replace", "swap", "cut", "copy", "paste", "jump")
 """What a model may be allowed beside INSERT and STOP, which are always allowed."""
 
 INSERT_MOVE = frozenset({"move"})
@@ -76,7 +81,12 @@ class Alphabet:
 
     @property
     def size(self) -> int:
+        """Rows of a model's matrices: every action but the JUMPs, and one row for all of those."""
         return self.num_text + NUM_SPECIAL
+
+    def row(self, action: int) -> int:
+        """The row of a model's matrices that stands for an action."""
+        return min(action, self.num_text + JUMP)
 
     @property
     def none(self) -> int:
@@ -129,6 +139,25 @@ class Alphabet:
             left -= step
         return tuple(moves)
 
+    def jump(self, boundary: int) -> int:
+        """The id of the JUMP to a boundary; 0 is before the first token."""
+        if boundary < 0:
+            raise ConfigError(f"no action jumps to boundary {boundary}; boundaries are 0 and up")
+        return self.num_text + JUMPS + boundary
+
+    def is_jump(self, action: int) -> bool:
+        return action >= self.num_text + JUMPS
+
+    def landing(self, action: int) -> int:
+        """The boundary that a JUMP goes to."""
+        return action - self.num_text - JUMPS
+
+    def way(self, start: int, end: int, has_jumps: bool) -> tuple[int, ...]:
+        """From one boundary to another: one JUMP, or spelled in MOVEs; nothing where they are the same."""
+        if start == end:
+            return ()
+        return (self.jump(end),) if has_jumps else self.spell(end - start)
+
     def is_insert(self, action: int) -> bool:
         return 0 <= action < self.num_text and action != self.pad
 
@@ -151,19 +180,21 @@ class Alphabet:
 
     def operator(self, action: int) -> str | None:
         """The operator an action belongs to; None for INSERT, STOP and what is never emitted."""
-        return _OPERATOR_OF_OFFSET.get(action - self.num_text)
+        return "jump" if self.is_jump(action) else _OPERATOR_OF_OFFSET.get(action - self.num_text)
 
     def name(self, action: int) -> str:
-        """`INSERT 17`, `MOVE -4`, `CUT 2`, ...; any integer has a name."""
+        """`INSERT 17`, `MOVE -4`, `CUT 2`, `JUMP 9`, ...; any integer has a name."""
         offset = action - self.num_text
-        if offset < 0 or offset >= NUM_SPECIAL:
+        if offset >= JUMPS:
+            return f"JUMP {self.landing(action)}"
+        if offset < 0:
             return f"INSERT {action}" if self.is_insert(action) else f"unknown action {action}"
         if self.is_move(action):
             return f"MOVE {self.distance(action):+d}"
         if CUT <= offset < PASTE:
             return f"{'CUT' if offset < COPY else 'COPY'} {self.span(action)}"
         names = {CURSOR: "CURSOR", START: "START", DELETE: "DELETE", STOP: "STOP"}
-        return (names | {REPLACE: "REPLACE", SWAP: "SWAP", PASTE: "PASTE", SPARE: "SPARE"})[offset]
+        return (names | {REPLACE: "REPLACE", SWAP: "SWAP", PASTE: "PASTE", JUMP: "JUMP"})[offset]
 
 
 def _span_index(size: int) -> int:

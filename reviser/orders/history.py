@@ -1,7 +1,7 @@
-"""How a draft is written: its tokens in order, then the moves back to its cursor, the largest first.
+"""How a draft is written: its tokens in order, then the way back to its cursor, in one JUMP or in MOVEs.
 
-    tokens a b c d, cursor 1     history  a   b    c     d      MOVE -2   MOVE -1
-                                 canvas   a|  ab|  abc|  abcd|  ab|cd     a|bcd
+    tokens a b c d, cursor 1     history  a   b    c     d      MOVE -2   MOVE -1       or   JUMP 1
+                                 canvas   a|  ab|  abc|  abcd|  ab|cd     a|bcd              a|bcd
 
 `draft_history` defines this. replay.py writes the same history in a kernel; tests hold the two equal.
 
@@ -24,15 +24,18 @@ import numpy as np
 import numpy.typing as npt
 
 from reviser.actions import MAX_MOVE, MAX_MOVE_EXPONENT, Alphabet
+from reviser.canvas import Canvas, apply_unchecked
 
 
-def draft_history(tokens: Sequence[int], cursor: int, alphabet: Alphabet) -> tuple[int, ...]:
+def draft_history(tokens: Sequence[int], cursor: int, alphabet: Alphabet, has_jumps: bool = False) -> tuple[int, ...]:
     """The actions that write a draft on an empty canvas and leave the cursor at its place."""
-    return (*tokens, *alphabet.spell(cursor - len(tokens)))
+    return (*tokens, *alphabet.way(len(tokens), cursor, has_jumps))
 
 
-def draft_cursors(num_tokens: int, cursor: int, alphabet: Alphabet) -> list[int]:
+def draft_cursors(num_tokens: int, cursor: int, alphabet: Alphabet, has_jumps: bool = False) -> list[int]:
     """Where the cursor stands after each action of a draft's history."""
+    if has_jumps:
+        return [*range(1, num_tokens + 1), *([cursor] if cursor < num_tokens else [])]
     moves = map(alphabet.distance, alphabet.spell(cursor - num_tokens))
     return [*range(1, num_tokens), *accumulate(moves, initial=num_tokens)] if num_tokens else []
 
@@ -41,3 +44,20 @@ def num_moves(distances: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """How many MOVEs spell each distance, which is 0 or more: `len(alphabet.spell(distance))`."""
     count: npt.NDArray[np.int64] = np.bitwise_count(distances & (MAX_MOVE - 1)) + (distances >> MAX_MOVE_EXPONENT)
     return count
+
+
+def follow_births(
+    births: tuple[int, ...], before: Canvas, action: int, step: int, alphabet: Alphabet
+) -> tuple[int, ...]:
+    """Which step inserted each token of the canvas after an action, given the same of the canvas before it.
+
+    START is step 0. A token's birth is how a JUMP names the boundary on its right. SWAP takes births along; what
+    PASTE inserts is born with the PASTE.
+    """
+    u, after = before.cursor, apply_unchecked(before, action, alphabet)
+    if alphabet.operator(action) == "swap":
+        return (*births[: u - 2], births[u - 1], births[u - 2], *births[u:])
+    kept = len(after.tokens) - (len(before.tokens) - u)
+    removed = {"delete": 1, "cut": alphabet.span(action)}.get(alphabet.operator(action) or "", 0)
+    start = u - removed - (before.is_replacing and action < alphabet.num_text)
+    return (*births[:start], *([step] * (kept - start)), *births[u:])

@@ -15,59 +15,86 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import index
 from pathlib import Path
 from typing import Any
 
 from reviser.actions import Alphabet
-from reviser.canvas import Canvas, Rules, apply, replay
+from reviser.canvas import CLOSED, FIXED, Canvas, Rules, apply, check_marks, protect, replay
 from reviser.errors import ActionError, ConfigError, DataError, ReviserError, TrajectoryError
 from reviser.orders.history import draft_history
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What is on the canvas before the first generated action, and where the cursor stands."""
+    """What is on the canvas before the first generated action, where the cursor stands, and what is protected."""
 
     tokens: tuple[int, ...]
     cursor: int
     rules: Rules
+    marks: tuple[int, ...] = ()
+    """See `Canvas.marks`; empty where nothing is protected."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "marks", self.canvas.marks)
+        check_marks(self.marks)
 
     @classmethod
     def continuation(cls, prefix: Sequence[int], rules: Rules) -> Draft:
-        return cls(tuple(prefix), len(prefix), replace(rules, prefix=len(prefix), suffix=0))
+        return cls.infill(prefix, (), rules)
 
     @classmethod
     def infill(cls, prefix: Sequence[int], suffix: Sequence[int], rules: Rules) -> Draft:
-        bounded = replace(rules, prefix=len(prefix), suffix=len(suffix))
-        return cls((*prefix, *suffix), len(prefix), bounded)
+        size, at = len(prefix) + len(suffix), len(prefix)
+        spans = [span for span in ((0, at), (at, size)) if span[0] < span[1]]
+        closed = [*([0] if prefix else []), *([size] if suffix else [])]
+        return cls((*prefix, *suffix), at, rules, protect(size, spans, closed))
 
     @classmethod
-    def edit(cls, tokens: Sequence[int], rules: Rules) -> Draft:
-        return cls(tuple(tokens), len(tokens), replace(rules, prefix=0, suffix=0))
+    def edit(cls, tokens: Sequence[int], rules: Rules, marks: Sequence[int] = ()) -> Draft:
+        """A text to be changed, with the cursor behind it or, where that is closed, at the last open boundary."""
+        places = Canvas(tuple(tokens), marks=tuple(marks)).open_boundaries()
+        if not places:
+            raise ConfigError("all of the text is protected; leave some of it open")
+        return cls(tuple(tokens), places[-1], rules, tuple(marks))
 
     @property
     def actions(self) -> tuple[int, ...]:
         """The history that writes the draft."""
-        return draft_history(self.tokens, self.cursor, self.rules.alphabet)
+        return draft_history(self.tokens, self.cursor, self.rules.alphabet, bool(self.rules.has_jumps))
 
     @property
     def canvas(self) -> Canvas:
-        return Canvas(self.tokens, self.cursor)
+        return Canvas(self.tokens, self.cursor, marks=self.marks)
+
+    @property
+    def prefix(self) -> int:
+        """Tokens before the first open boundary."""
+        return next((place for place, mark in enumerate(self.marks) if not mark & CLOSED), 0)
+
+    @property
+    def suffix(self) -> int:
+        """Tokens behind the last open boundary."""
+        return next((place for place, mark in enumerate(reversed(self.marks)) if not mark & CLOSED), 0)
 
     def editable(self, target: Sequence[int]) -> tuple[int, ...]:
-        """The part of a target between the protected texts, which must be the draft's."""
-        rules, end = self.rules, len(target) - self.rules.suffix
-        prefix, suffix = self.tokens[: rules.prefix], self.tokens[len(self.tokens) - rules.suffix :]
-        if end < rules.prefix or tuple(target[: rules.prefix]) != prefix or tuple(target[end:]) != suffix:
+        """The part of a target from the first open boundary to the last; what lies outside must be the draft's."""
+        begin, end = self.prefix, len(target) - self.suffix
+        prefix, suffix = self.tokens[:begin], self.tokens[len(self.tokens) - self.suffix :]
+        if end < begin or tuple(target[:begin]) != prefix or tuple(target[end:]) != suffix:
             raise ConfigError("the target does not begin and end with the draft's protected text")
-        if len(target) > rules.max_length:
+        if len(target) > self.rules.max_length:
             raise ConfigError(
-                f"the target has {len(target)} tokens and the canvas holds at most {rules.max_length}; "
+                f"the target has {len(target)} tokens and the canvas holds at most {self.rules.max_length}; "
                 "shorten it or raise max_length"
             )
-        return tuple(target[rules.prefix : end])
+        return tuple(target[begin:end])
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether all that may be done is to write in one gap: every token is fixed, one boundary open."""
+        return self.prefix + self.suffix == len(self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +134,7 @@ def to_record(trajectory: Trajectory, **extra: Any) -> dict[str, Any]:
         **extra,
         "draft_actions": list(trajectory.draft.actions),
         "actions": list(trajectory.actions),
-        "prefix": rules.prefix,
-        "suffix": rules.suffix,
+        **_protection(trajectory.draft),
         "max_length": rules.max_length,
         "operators": sorted(rules.operators),
         "num_text": rules.alphabet.num_text,
@@ -123,37 +149,64 @@ def to_record(trajectory: Trajectory, **extra: Any) -> dict[str, Any]:
 def from_record(record: dict[str, Any]) -> Trajectory:
     """The trajectory of a JSON object, replayed action by action under its own rules."""
     try:
-        num_text, pad, *bounds = (index(record[key]) for key in ("num_text", "pad", "prefix", "suffix", "max_length"))
-        rules = Rules(Alphabet(num_text, pad), frozenset(record["operators"]), *bounds)
+        num_text, pad, max_length = (index(record[key]) for key in ("num_text", "pad", "max_length"))
+        alphabet, operators = Alphabet(num_text, pad), frozenset(record["operators"])
         # Files of version 0.1 say seed_actions.
         given = "seed_actions" if "seed_actions" in record else "draft_actions"
         draft_actions, actions = (tuple(map(index, record[key])) for key in (given, "actions"))
         has_loss = tuple(map(bool, record.get("has_loss", [1] * len(actions))))
         log_q = None if record.get("log_q") is None else float(record["log_q"])
+        has_jumps = any(map(alphabet.is_jump, draft_actions)) or None
+        rules = Rules(alphabet, operators, max_length, has_jumps)
     except KeyError as missing:
         raise TrajectoryError(f"the field {missing} is missing") from None
     except (TypeError, ValueError, OverflowError) as error:
         raise TrajectoryError(f"a field has the wrong type: {error}") from None
     try:
         drafted = replay(Canvas(), draft_actions, rules.for_draft(), "draft action")
-        _check_bounds(drafted, rules)
-        replay(drafted, actions, rules)
-    except ActionError as error:
+        draft = Draft(drafted.tokens, drafted.cursor, rules, _marks(record, len(drafted.tokens)))
+        if not draft.canvas.is_open(draft.cursor):
+            raise TrajectoryError(f"the draft leaves the cursor at {draft.cursor}, which is a closed boundary")
+        replay(draft.canvas, actions, rules)
+    except (ActionError, ConfigError) as error:
         raise TrajectoryError(str(error)) from None
+    except KeyError as missing:
+        raise TrajectoryError(f"the field {missing} is missing") from None
+    except (TypeError, ValueError) as error:
+        raise TrajectoryError(f"a field has the wrong type: {error}") from None
     if not actions or actions[-1] != rules.alphabet.stop:
         raise TrajectoryError("the last action is not STOP")
     if len(has_loss) != len(actions):
         raise TrajectoryError(f"has_loss has {len(has_loss)} entries for {len(actions)} actions")
-    draft = Draft(drafted.tokens, drafted.cursor, rules)
     if draft.actions != draft_actions:
-        raise TrajectoryError("the draft actions are not the tokens in order followed by the moves to the cursor")
+        raise TrajectoryError("the draft actions are not the tokens in order followed by the way to the cursor")
     return Trajectory(draft, actions, has_loss, log_q)
 
 
-def _check_bounds(canvas: Canvas, rules: Rules) -> None:
-    low, high = rules.prefix, len(canvas.tokens) - rules.suffix
-    if not low <= canvas.cursor <= high:
-        raise TrajectoryError(f"the draft leaves the cursor at {canvas.cursor}, outside the editable {low}..{high}")
+def _protection(draft: Draft) -> dict[str, list[int]]:
+    """The fixed tokens and closed boundaries of a draft, by their numbers."""
+    marks = draft.marks
+    fixed = [place for place, mark in enumerate(marks[1:]) if mark & FIXED]
+    return {"fixed": fixed, "closed": [boundary for boundary, mark in enumerate(marks) if mark & CLOSED]}
+
+
+def _marks(record: dict[str, Any], size: int) -> tuple[int, ...]:
+    """The marks of a draft of `size` tokens; files of version 0.1 have a protected prefix and suffix instead."""
+    if "fixed" not in record:
+        prefix, suffix = index(record["prefix"]), index(record["suffix"])
+        if min(prefix, suffix) < 0 or prefix + suffix > size:
+            raise ConfigError(f"a protected prefix of {prefix} and suffix of {suffix} on a draft of {size} tokens")
+        spans = [(start, end) for start, end in ((0, prefix), (size - suffix, size)) if start < end]
+        return protect(size, spans, [*([0] if prefix else []), *([size] if suffix else [])])
+    fixed, closed = (set(map(index, record[key])) for key in ("fixed", "closed"))
+    for name, numbers, most in (("fixed", fixed, size - 1), ("closed", closed, size)):
+        if numbers and not 0 <= min(numbers) <= max(numbers) <= most:
+            raise ConfigError(f"{name} names {max(numbers)} and goes from 0 to {most}")
+    return (
+        tuple((FIXED if place - 1 in fixed else 0) | (CLOSED if place in closed else 0) for place in range(size + 1))
+        if fixed or closed
+        else ()
+    )
 
 
 def read_lines(path: Path | str) -> Iterator[tuple[int, str]]:
