@@ -44,6 +44,8 @@ class Packed:
     segments: npt.NDArray[np.int32]
     windows: npt.NDArray[np.int32] | None
     canvases: npt.NDArray[np.int32] | None
+    lives: npt.NDArray[np.int32] | None
+    """How long each step's token stands, and where JUMPs go (replay.py); None where the rules have no JUMP."""
     num_actions: npt.NDArray[np.int64]
     """Positions of each row that carry actions."""
     places: npt.NDArray[np.int64]
@@ -132,7 +134,8 @@ class Packer:
         return Packed(
             arrays.actions[:, keep], arrays.labels[:, keep], arrays.valid[:, keep], arrays.positions[:, keep],
             arrays.segments[:, keep], arrays.windows[:, keep] if width else None,
-            arrays.canvases[:, keep] if num_cells else None, num_actions, places, drawn.log_q, examples.length,
+            arrays.canvases[:, keep] if num_cells else None, arrays.lives[:, keep] if arrays.lives.size else None,
+            num_actions, places, drawn.log_q, examples.length,
         )  # fmt: skip
 
 
