@@ -91,7 +91,7 @@ def _work(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int
     end = time.perf_counter() + seconds
     while True:
         stream_states(base, num_targets, states)
-        draw_rows([code], which, rules, tokens, offsets[:-1], offsets[1:], rooms, states, cells, rows)
+        draw_rows([code], which, rules, tokens, offsets[:-1], offsets[1:], rooms, which, states, cells, rows)
         bad = replay_many(
             rows.actions, rows.begins, alphabet.num_text, numbers, WIDTH, cells, windows, tokens, offsets,
         )  # fmt: skip

@@ -116,7 +116,7 @@ class Packer:
     def draw(self, examples: Examples) -> Drawn:
         """A trajectory for each example; what does not fit the context is drawn again, shorter."""
         rows = draw_examples(self.order, self.rules, examples, self.row, self.context or self.row)
-        return Drawn(examples, rows, history_sizes(examples, rows))
+        return Drawn(examples, rows, history_sizes(examples, rows, self.rules))
 
     def _fill(self, examples: Examples, drawn: Rows, sizes: Array, places: Array, num_rows: int) -> Packed:
         width = self.canvas.window if self.canvas.has_windows else 0

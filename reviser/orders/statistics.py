@@ -1,7 +1,8 @@
 """What trajectories look like: the ten rows of the paper's table, cursor travel and lengths.
 
-Draft actions and STOP are not counted; places are relative to the part between the protected texts. For
-an order alone, with no model, these are the null statistics that a model's must be held against.
+Draft actions and STOP are not counted; places are relative to the part between the protected texts. A JUMP is a move
+by as many tokens as it takes the cursor over. For an order alone, with no model, these are the null statistics that a
+model's must be held against.
 
     relative position   where an INSERT lands: 0 at the front, 1 at the end, of what is there already
     end-append          an INSERT with the cursor at the end of the editable part
@@ -16,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from reviser.actions import Alphabet
 from reviser.canvas import Canvas
 from reviser.orders.record import Trajectory
 
@@ -43,7 +45,8 @@ class Counts:
     lengths: list[int] = field(default_factory=list)
 
     def add(self, trajectory: Trajectory) -> None:
-        alphabet, rules = trajectory.draft.rules.alphabet, trajectory.draft.rules
+        alphabet, prefix = trajectory.draft.rules.alphabet, trajectory.draft.prefix
+        given = prefix + trajectory.draft.suffix
         has_moved_back = has_revised = False
         before = 0
         state: Canvas | None = None
@@ -51,13 +54,13 @@ class Counts:
             if action == alphabet.stop:
                 break
             self.actions += 1
-            distance = alphabet.distance(action)
+            distance = travel(action, state, alphabet)
             if distance:
                 self._add_move(distance)
                 self.turns += distance * before < 0
                 has_moved_back |= distance < 0
             elif alphabet.is_insert(action) and not state.is_replacing:
-                place, length = state.cursor - rules.prefix, len(state.tokens) - rules.prefix - rules.suffix
+                place, length = state.cursor - prefix, len(state.tokens) - given
                 self._add_insert(place, length)
                 has_revised |= has_moved_back and place < length
             else:
@@ -65,7 +68,7 @@ class Counts:
             before = distance
         final = state or trajectory.draft.canvas
         self.trajectories += 1
-        self.lengths.append(len(final.tokens) - rules.prefix - rules.suffix)
+        self.lengths.append(len(final.tokens) - given)
         self.tokens += self.lengths[-1]
         self.revised += has_revised
 
@@ -81,6 +84,11 @@ class Counts:
         if length:
             self.relative_sum += place / length
             self.relative_count += 1
+
+
+def travel(action: int, canvas: Canvas, alphabet: Alphabet) -> int:
+    """How far an action takes the cursor without an edit: a MOVE its distance, a JUMP the way to its landing."""
+    return alphabet.landing(action) - canvas.cursor if alphabet.is_jump(action) else alphabet.distance(action)
 
 
 def summarise(trajectories: Iterable[Trajectory]) -> dict[str, Any]:
