@@ -20,7 +20,9 @@ from reviser.orders.history import follow_births
 
 ALL = frozenset(OPERATORS)
 STOP_ONLY = 1 << 3
-OPERATOR_SETS = st.sampled_from([INSERT_MOVE, INSERT_MOVE | {"jump"}, ALL]) | st.frozensets(st.sampled_from(OPERATORS))
+OPERATOR_SETS = st.sampled_from([INSERT_MOVE, INSERT_MOVE | {"jump"}, ALL]) | st.frozensets(
+    st.sampled_from(OPERATORS)
+)
 KERNEL_SETS = st.frozensets(st.sampled_from(sorted(KERNEL_OPERATORS)))
 """What the boards of cpu/ and gpu/ know."""
 
@@ -79,7 +81,6 @@ class Checked:
             for canvas, row in zip(self.canvases, board.repeated(size).tolist(), strict=True):
                 assert set(row) - {ALPHABET.pad} == repeated_tokens(canvas, size)
 
-
     def check_births(self) -> None:
         landings, cells = self.board.landings().tolist(), self.board.cells.tolist()
         for row, (canvas, births) in enumerate(zip(self.canvases, self.births, strict=True)):
@@ -124,12 +125,17 @@ def test_every_row_is_the_canvas_of_the_executor_after_every_action(
 def test_small_full_and_long_canvases_take_thousands_of_actions(
     operators: frozenset[str], room: int, num_steps: int, every: int
 ) -> None:
-    chance, rows = random.Random(5), []
+    run_long(Board(ALPHABET, operators, 8, room), num_steps, every)
+
+
+def run_long(board: Board, num_steps: int, every: int) -> None:
+    """Eight rows, loaded again when they stop, beside their canvases."""
+    chance, rows, room = random.Random(5), [], board.max_length
     for row in range(8):
-        size, rules = chance.randrange(4, room - 7), Rules(ALPHABET, operators, max_length=room - row)
+        size, rules = chance.randrange(4, room - 7), Rules(ALPHABET, board.operators, max_length=room - row)
         tokens = tuple(chance.choices(range(39), k=size))
         rows.append((random_canvas(tokens, random_marks(size, chance), chance), rules, 1 << 30))
-    checked = Checked(Board(ALPHABET, operators, 8, room), rows)
+    checked = Checked(board, rows)
     for step in range(num_steps):
         checked.step(chance)
         for row, (canvas, rules, _) in enumerate(rows):
@@ -207,7 +213,12 @@ def test_nothing_moves_in_memory_and_a_step_is_one_graph() -> None:
         board.load([0, 1], canvases, [rules] * 2, [99] * 2)
     names = [name for name, value in vars(boards[1]).items() if isinstance(value, torch.Tensor)]
     before = [getattr(boards[1], name).data_ptr() for name in names]
-    for actions in ([ALPHABET.cut(2), 7], [ALPHABET.paste, ALPHABET.swap], [ALPHABET.jump(1), ALPHABET.replace], [8, 9]):
+    for actions in (
+        [ALPHABET.cut(2), 7],
+        [ALPHABET.paste, ALPHABET.swap],
+        [ALPHABET.jump(1), ALPHABET.replace],
+        [8, 9],
+    ):
         expected, got = step(boards[0], torch.tensor(actions)), compiled(boards[1], torch.tensor(actions))
         assert [value.tolist() for value in got] == [value.tolist() for value in expected]
     assert boards[0].canvases([0, 1]) == boards[1].canvases([0, 1])
@@ -242,7 +253,7 @@ def test_marks_that_no_canvas_may_have_are_refused() -> None:
 
 def test_a_vocabulary_that_does_not_fit_a_cell_is_refused() -> None:
     Board(Alphabet((1 << 20) - 35, 0), INSERT_MOVE, num_rows=1, max_length=9)
-    with pytest.raises(ValueError, match="^1048576 actions do not fit the 20 bits of a token on a board$"):
+    with pytest.raises(ValueError, match=r"^1048576 actions do not fit the 20 bits of a token on a board$"):
         Board(Alphabet((1 << 20) - 34, 0), INSERT_MOVE, num_rows=1, max_length=9)
 
 

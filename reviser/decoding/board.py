@@ -95,8 +95,8 @@ class Board:
         self.clipboard = torch.full((num_rows, CLIP), alphabet.none, device=device)
         self.numbers = torch.zeros(len(NUMBERS), num_rows, dtype=torch.int64, device=device)
         """All that follows, for kernels."""
-        self.length, self.cursor, self.clip, self.replacing, self.stopped = self.numbers[:5]
-        self.closed, self.left, self.room, self.initial, self.age = self.numbers[5:]
+        self.length, self.cursor, self.clip, self.replacing, self.stopped = self.numbers[:5].unbind()
+        self.closed, self.left, self.room, self.initial, self.age = self.numbers[5:].unbind()
         self._make_tables(device)
 
     def _make_tables(self, device: torch.device | str) -> None:
@@ -158,14 +158,21 @@ class Board:
             self._check(canvas, given)
             size, marks = len(canvas.tokens), canvas.marks
             line[:5] = size, canvas.cursor, len(canvas.clipboard), canvas.is_replacing, canvas.is_stopped
-            closed, left = sum(mark & CLOSED for mark in marks) // CLOSED, 0 if canvas.is_stopped else left
-            line[5:first] = closed, left, given.max_length, size, size + 1 if age is None else age
+            closed = sum(mark & CLOSED for mark in marks) // CLOSED
+            line[5:first] = (
+                closed,
+                0 if canvas.is_stopped else left,
+                given.max_length,
+                size,
+                size + 1 if age is None else age,
+            )
             line[first : first + len(canvas.clipboard)] = canvas.clipboard
             line[front + 1 : front + 1 + size] = canvas.tokens
             line[front + 1 : front + 1 + size] |= (
-                np.array(range(1, size + 1) if born is None else born, np.int64) << BIRTH_AT
-            )
-            line[front : front + len(marks)] |= np.array(marks, np.int64) << MARKS_AT
+                np.arange(1, size + 1) if born is None else np.array(born, np.int64)
+            ) << BIRTH_AT
+            if marks:
+                line[front : front + 1 + size] |= np.array(marks, np.int64) << MARKS_AT
         places = torch.tensor(rows, dtype=torch.int64, device=self.cells.device)
         values = torch.from_numpy(lines).to(self.cells.device)
         self.numbers.index_copy_(1, places, values[:, :first].T)
