@@ -101,6 +101,8 @@ class ModelConfig:
     """Whether the output head is the action embedding."""
     dropout: float = 0.0
     operators: tuple[str, ...] = ("move",)
+    pointer_width: int = 64
+    """Width of the queries and keys that say where a JUMP goes; without the operator jump there are none."""
     canvas: CanvasConfig = field(default_factory=CanvasConfig)
 
     def __post_init__(self) -> None:
@@ -113,8 +115,17 @@ class ModelConfig:
         self._check_heads()
         if self.canvas.layers > self.num_layers:
             raise ConfigError(f"canvas.layers is {self.canvas.layers}, but the model has {self.num_layers} layers")
-        check_operators(self.operators)
+        self._check_pointer()
         Alphabet(self.num_text, self.pad)
+
+    def _check_pointer(self) -> None:
+        _at_least("pointer_width", self.pointer_width, 1)
+        enabled = check_operators(self.operators)
+        if "jump" in enabled and (shared := enabled & {"copy", "paste"}):
+            raise ConfigError(
+                f"operators jump and {min(shared)} do not go together: JUMP names a place by the step that inserted "
+                "the token there, and a PASTE inserts several in one step; leave one of them out"
+            )
 
     def _check_heads(self) -> None:
         if self.width % self.num_heads:
@@ -125,6 +136,10 @@ class ModelConfig:
     @property
     def alphabet(self) -> Alphabet:
         return Alphabet(self.num_text, self.pad)
+
+    @property
+    def has_jumps(self) -> bool:
+        return "jump" in self.operators
 
     @property
     def head_width(self) -> int:

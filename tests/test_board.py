@@ -9,16 +9,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws import ALPHABET, states
+from laws import ALPHABET, random_canvas, random_marks, states
 
 from reviser.actions import INSERT_MOVE, OPERATORS, Alphabet
-from reviser.canvas import Canvas, Rules, apply, valid_mask
-from reviser.decoding.board import KERNEL_OPERATORS, Board
+from reviser.canvas import CLOSED, FIXED, Canvas, Rules, apply, valid_landings, valid_mask
+from reviser.decoding.board import BIRTH_AT, KERNEL_OPERATORS, Board
 from reviser.decoding.sampling import repeated_tokens
+from reviser.errors import ConfigError
+from reviser.orders.history import follow_births
 
 ALL = frozenset(OPERATORS)
 STOP_ONLY = 1 << 3
-OPERATOR_SETS = st.sampled_from([INSERT_MOVE, ALL]) | st.frozensets(st.sampled_from(OPERATORS))
+OPERATOR_SETS = st.sampled_from([INSERT_MOVE, INSERT_MOVE | {"jump"}, ALL]) | st.frozensets(st.sampled_from(OPERATORS))
 KERNEL_SETS = st.frozensets(st.sampled_from(sorted(KERNEL_OPERATORS)))
 """What the boards of cpu/ and gpu/ know."""
 
@@ -26,10 +28,20 @@ KERNEL_SETS = st.frozensets(st.sampled_from(sorted(KERNEL_OPERATORS)))
 class Checked:
     """Rows on a board beside the canvases they should be."""
 
-    def __init__(self, board: Board, rows: list[tuple[Canvas, Rules, int]]) -> None:
+    def __init__(self, board: Board, rows: list[tuple[Canvas, Rules, int]], first: int = 1) -> None:
         self.board, self.canvases = board, [canvas for canvas, _, _ in rows]
         self.rules, self.left = [rules for _, rules, _ in rows], [left for _, _, left in rows]
-        board.load(range(len(rows)), self.canvases, self.rules, self.left)
+        sizes = [len(canvas.tokens) for canvas in self.canvases]
+        self.births = [tuple(range(first, first + size)) for size in sizes]
+        self.ages = [first + size + 2 for size in sizes]
+        board.load(range(len(rows)), self.canvases, self.rules, self.left, self.births, self.ages)
+
+    def load(self, row: int, canvas: Canvas, rules: Rules, left: int) -> None:
+        """Another canvas in a row, which nobody moved on since it was inserted."""
+        size = len(canvas.tokens)
+        self.board.load([row], [canvas], [rules], [left])
+        self.canvases[row], self.rules[row], self.left[row] = canvas, rules, left
+        self.births[row], self.ages[row] = tuple(range(1, size + 1)), size + 1
 
     def masks(self) -> list[int]:
         states = zip(self.canvases, self.rules, self.left, strict=True)
@@ -39,14 +51,16 @@ class Checked:
         """One valid action in every row, chosen among kinds of actions; any at all where a row is idle."""
         actions = []
         for row, mask in enumerate(self.masks()):
-            # Inserts more often, or the canvases would never be full.
-            offset = chance.choice([j for j in [*range(35), *[34] * 9] if mask >> j & 1])
-            is_idle = self.canvases[row].is_stopped or self.left[row] == 0
-            action = chance.randrange(5) if offset == 34 else ALPHABET.num_text + offset
-            actions.append(chance.randrange(ALPHABET.size) if is_idle else action)
-            if not is_idle:
-                self.canvases[row] = apply(self.canvases[row], action, self.rules[row], self.left[row])
-                self.left[row] = 0 if action == ALPHABET.stop else self.left[row] - 1
+            canvas, rules, left = self.canvases[row], self.rules[row], self.left[row]
+            if canvas.is_stopped or left == 0:
+                actions.append(chance.randrange(ALPHABET.size + 30))
+                continue
+            action = choose(mask, valid_landings(canvas, rules, left), chance)
+            actions.append(action)
+            self.births[row] = follow_births(self.births[row], canvas, action, self.ages[row], ALPHABET)
+            self.canvases[row] = apply(canvas, action, rules, left)
+            self.left[row] = 0 if action == ALPHABET.stop else left - 1
+            self.ages[row] += 1
         self.board.apply(torch.tensor(actions))
 
     def check(self) -> None:
@@ -54,6 +68,8 @@ class Checked:
         assert board.canvases(range(len(self.canvases))) == self.canvases
         assert board.valid().tolist() == self.masks()
         assert board.left.tolist() == self.left
+        assert board.age.tolist() == self.ages
+        self.check_births()
         for width in (1, 4):
             assert board.windows(width).tolist() == [list(c.window(width, none)) for c in self.canvases]
         for canvas, row in zip(self.canvases, board.rows().tolist(), strict=True):
@@ -62,6 +78,25 @@ class Checked:
         for size in (1, 2, 3):
             for canvas, row in zip(self.canvases, board.repeated(size).tolist(), strict=True):
                 assert set(row) - {ALPHABET.pad} == repeated_tokens(canvas, size)
+
+
+    def check_births(self) -> None:
+        landings, cells = self.board.landings().tolist(), self.board.cells.tolist()
+        for row, (canvas, births) in enumerate(zip(self.canvases, self.births, strict=True)):
+            assert [cell >> BIRTH_AT for cell in cells[row][: len(births) + 1]] == [0, *births]
+            assert cells[row][len(births) + 1 : -1] == [ALPHABET.none] * (self.board.max_length + 1 - len(births))
+            expected = [-1] * (self.board.max_length + 1)
+            for place in valid_landings(canvas, self.rules[row], self.left[row]):
+                expected[place] = births[place - 1] if place else 0
+            assert landings[row] == expected
+
+
+def choose(mask: int, landings: list[int], chance: random.Random) -> int:
+    """A valid action; INSERTs more often than others, or canvases would never be full."""
+    offset = chance.choice([j for j in [*range(35), *[34] * 9] if mask >> j & 1])
+    if offset == 33:
+        return ALPHABET.jump(chance.choice(landings))
+    return chance.randrange(5) if offset == 34 else ALPHABET.num_text + offset
 
 
 @st.composite
@@ -77,31 +112,29 @@ def batches(draw: st.DrawFn) -> tuple[Board, list[tuple[Canvas, Rules, int]]]:
 def test_every_row_is_the_canvas_of_the_executor_after_every_action(
     batch: tuple[Board, list[tuple[Canvas, Rules, int]]], number: int
 ) -> None:
-    checked, chance = Checked(*batch), random.Random(number)
+    checked, chance = Checked(*batch, first=number % 3 + 1), random.Random(number)
     checked.check()
     for _ in range(25):
         checked.step(chance)
         checked.check()
 
 
-@pytest.mark.parametrize("operators", [INSERT_MOVE, ALL])
+@pytest.mark.parametrize("operators", [INSERT_MOVE, INSERT_MOVE | {"jump"}, ALL])
 @pytest.mark.parametrize(("room", "num_steps", "every"), [(12, 200, 1), (1100, 400, 20)])
 def test_small_full_and_long_canvases_take_thousands_of_actions(
     operators: frozenset[str], room: int, num_steps: int, every: int
 ) -> None:
     chance, rows = random.Random(5), []
     for row in range(8):
-        prefix, suffix, size = chance.randrange(3), chance.randrange(3), chance.randrange(4, room - 7)
-        rules = Rules(ALPHABET, operators, prefix, suffix, max_length=room - row)
+        size, rules = chance.randrange(4, room - 7), Rules(ALPHABET, operators, max_length=room - row)
         tokens = tuple(chance.choices(range(39), k=size))
-        rows.append((Canvas(tokens, chance.randint(prefix, size - suffix)), rules, 1 << 30))
+        rows.append((random_canvas(tokens, random_marks(size, chance), chance), rules, 1 << 30))
     checked = Checked(Board(ALPHABET, operators, 8, room), rows)
     for step in range(num_steps):
         checked.step(chance)
         for row, (canvas, rules, _) in enumerate(rows):
             if checked.canvases[row].is_stopped:
-                checked.board.load([row], [canvas], [rules], [1 << 30])
-                checked.canvases[row], checked.left[row] = canvas, 1 << 30
+                checked.load(row, canvas, rules, 1 << 30)
         if step % every == 0:
             checked.check()
     checked.check()
@@ -115,10 +148,12 @@ def test_an_idle_row_may_only_stop_and_never_changes() -> None:
     before = board.canvases([0, 1, 2])
     assert before == [Canvas(), Canvas((1, 2), 1, is_stopped=True), Canvas((3, 8), 2)]
     assert board.left.tolist() == [0, 0, 0]
-    for action in range(ALPHABET.size):
+    for action in range(ALPHABET.size + 12):
         assert board.valid().tolist() == [STOP_ONLY] * 3
         board.apply(torch.full((3,), action))
+        assert (board.landings() == -1).all()
     assert board.canvases([0, 1, 2]) == before
+    assert board.age.tolist() == [0, 4, 3]
 
 
 def test_a_row_grows_from_what_was_loaded() -> None:
@@ -131,45 +166,48 @@ def test_a_row_grows_from_what_was_loaded() -> None:
     assert seen == [1, 2, 1, 0, -1]
 
 
-@given(st.sampled_from([INSERT_MOVE, ALL]), st.integers(0, 1 << 30))
+@given(st.sampled_from([INSERT_MOVE, INSERT_MOVE | {"jump"}, ALL]), st.integers(0, 1 << 30))
 @settings(max_examples=20)
 def test_invalid_actions_spoil_their_own_row_alone(operators: frozenset[str], number: int) -> None:
     chance = random.Random(number)
     rules = Rules(ALPHABET, operators, max_length=12)
-    canvas = Canvas((1, 2, 3, 4), 2)
+    canvas = Canvas((1, 2, 3, 4), 2, marks=chance.choice([(), (2, 3, 1, 0, 3)]))
     wild, calm = Board(ALPHABET, operators, 3, 12), Board(ALPHABET, operators, 3, 12)
     for board in (wild, calm):
         board.load([0, 1, 2], [canvas] * 3, [rules] * 3, [1 << 30] * 3)
     for _ in range(60):
         actions = []
-        for mask in calm.valid().tolist():
-            offset = chance.choice([j for j in range(35) if mask >> j & 1 and j != 3])
-            actions.append(chance.randrange(39) if offset == 34 else ALPHABET.num_text + offset)
+        for mask, births in zip(calm.valid().tolist(), calm.landings().tolist(), strict=True):
+            landings = [place for place, birth in enumerate(births) if birth >= 0]
+            actions.append(choose(mask & ~STOP_ONLY or STOP_ONLY, landings, chance))
         calm.apply(torch.tensor(actions))
-        wild.apply(torch.tensor([actions[0], chance.choice([7, *range(40, ALPHABET.size)]), actions[2]]))
+        actions[1] = chance.choice([7, *range(40, ALPHABET.size + 20), 1 << 50])
+        wild.apply(torch.tensor(actions))
         assert wild.canvases([0, 2]) == calm.canvases([0, 2])
-        wild.valid(), wild.windows(3), wild.rows(), wild.repeated(2)
+        wild.valid(), wild.windows(3), wild.rows(), wild.repeated(2), wild.landings()
     wild.load([1], [canvas], [rules], [3])
     assert wild.canvas(1) == canvas
     assert wild.windows(6)[1].tolist() == list(canvas.window(6, ALPHABET.none))
     assert int(wild.valid()[1]) == valid_mask(canvas, rules, 3)
+    assert wild.age[1] == 5
 
 
 def test_nothing_moves_in_memory_and_a_step_is_one_graph() -> None:
     """What a CUDA graph needs; dynamo refuses a whole graph where a value would go to the host."""
 
-    def step(board: Board, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def step(board: Board, actions: torch.Tensor) -> tuple[torch.Tensor, ...]:
         board.apply(actions)
-        return board.valid(), board.windows(2), board.repeated(2)
+        return board.valid(), board.windows(2), board.repeated(2), board.landings()
 
     compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
-    rules = Rules(ALPHABET, ALL, prefix=1, max_length=12)
+    rules, marks = Rules(ALPHABET, ALL, max_length=12), (CLOSED, FIXED, 0, 0, FIXED)
     boards = [Board(ALPHABET, ALL, 2, 12) for _ in range(2)]
     for board in boards:
-        board.load([0, 1], [Canvas((1, 2, 3, 4), 3), Canvas((5, 6), 2)], [rules] * 2, [99] * 2)
+        canvases = [Canvas((1, 2, 3, 4), 3, marks=marks), Canvas((5, 6), 2)]
+        board.load([0, 1], canvases, [rules] * 2, [99] * 2)
     names = [name for name, value in vars(boards[1]).items() if isinstance(value, torch.Tensor)]
     before = [getattr(boards[1], name).data_ptr() for name in names]
-    for actions in ([ALPHABET.cut(2), 7], [ALPHABET.paste, ALPHABET.swap], [ALPHABET.replace] * 2, [8, 9]):
+    for actions in ([ALPHABET.cut(2), 7], [ALPHABET.paste, ALPHABET.swap], [ALPHABET.jump(1), ALPHABET.replace], [8, 9]):
         expected, got = step(boards[0], torch.tensor(actions)), compiled(boards[1], torch.tensor(actions))
         assert [value.tolist() for value in got] == [value.tolist() for value in expected]
     assert boards[0].canvases([0, 1]) == boards[1].canvases([0, 1])
@@ -184,8 +222,8 @@ def test_nothing_moves_in_memory_and_a_step_is_one_graph() -> None:
         (Canvas((1,)), {"max_length": 10}, "1 tokens of at most 10 on a board for 9"),
         (Canvas((1,)), {"operators": frozenset()}, r"rules for \[\] on a board for \['move'\]"),
         (Canvas((1,)), {"alphabet": Alphabet(9, 8)}, "rules for .* on a board for .*"),
-        (Canvas((1, 2, 3), 0), {"prefix": 1}, r"cursor 0 in protected text, outside 1\.\.3"),
-        (Canvas((1, 2, 3), 3), {"suffix": 1}, r"cursor 3 in protected text, outside 0\.\.2"),
+        (Canvas((1, 2), 0, marks=(2, 1, 0)), {}, "the cursor stands at boundary 0, which is closed"),
+        (Canvas((1, 2), 2, marks=(2, 3, 3)), {}, "the cursor stands at boundary 2, which is closed"),
     ],
 )
 def test_what_does_not_fit_the_board_is_refused(canvas: Canvas, change: dict[str, object], text: str) -> None:
@@ -194,3 +232,35 @@ def test_what_does_not_fit_the_board_is_refused(canvas: Canvas, change: dict[str
     with pytest.raises(ValueError, match=f"^{text}$"):
         board.load([0], [canvas], [rules], [5])
     assert board.canvas(0) == Canvas()
+
+
+def test_marks_that_no_canvas_may_have_are_refused() -> None:
+    board = Board(ALPHABET, INSERT_MOVE, num_rows=1, max_length=9)
+    with pytest.raises(ConfigError, match="the boundary behind token 0 is closed and the token is not fixed"):
+        board.load([0], [Canvas((1, 2), 2, marks=(0, 2, 0))], [Rules(ALPHABET, max_length=9)], [5])
+
+
+def test_a_vocabulary_that_does_not_fit_a_cell_is_refused() -> None:
+    Board(Alphabet((1 << 20) - 35, 0), INSERT_MOVE, num_rows=1, max_length=9)
+    with pytest.raises(ValueError, match="^1048576 actions do not fit the 20 bits of a token on a board$"):
+        Board(Alphabet((1 << 20) - 34, 0), INSERT_MOVE, num_rows=1, max_length=9)
+
+
+def test_a_jump_names_a_boundary_by_the_birth_of_the_token_on_its_left() -> None:
+    operators = frozenset({"jump", "delete", "replace", "swap"})
+    board, rules = Board(ALPHABET, operators, num_rows=1, max_length=6), Rules(ALPHABET, operators, max_length=6)
+    board.load([0], [Canvas((1, 2, 3), 1, marks=(2, 0, 3, 0))], [rules], [9], ages=[5])
+    assert board.landings().tolist() == [[-1, -1, -1, 3, -1, -1, -1]]
+    seen = []
+    for action in (7, ALPHABET.jump(4), 8, ALPHABET.swap, ALPHABET.replace, 9):
+        board.apply(torch.tensor([action]))
+        seen.append((board.tokens[0].tolist(), board.landings()[0].tolist()))
+    assert seen == [
+        ([1, 7, 2, 3, 40, 40], [-1, 1, -1, -1, 3, -1, -1]),
+        ([1, 7, 2, 3, 40, 40], [-1, 1, 5, -1, -1, -1, -1]),
+        ([1, 7, 2, 3, 8, 40], [-1, 1, 5, -1, 3, -1, -1]),
+        ([1, 7, 2, 8, 3, 40], [-1, 1, 5, -1, 7, -1, -1]),
+        ([1, 7, 2, 8, 3, 40], [-1] * 7),
+        ([1, 7, 2, 8, 9, 40], [-1, 1, 5, -1, 7, -1, -1]),
+    ]
+    assert board.canvas(0).marks == (2, 0, 0, 3, 0, 0)

@@ -1,8 +1,13 @@
 """The batched executor: B canvases as tensors, one action for each in, the canvases after them out.
 
-    cells   . a b c d . . . . x      canvas "a b | c d" (cursor 2) of at most 7 tokens: a `none` cell either side,
-    place   0 1 2 3 4 5 6 7 8 9      none behind the end, and a spare last cell that takes writes meant for nowhere
+    cells   . a b c d . . . . x      canvas "a b | c d" (cursor 2) of at most 7 tokens: the front, the tokens, `none`
+    place   0 1 2 3 4 5 6 7 8 9      behind the end, and a spare last cell that takes writes meant for nowhere
     INSERT  . a b n c d . . . x      one gather moves what lies behind the edit, one small scatter writes the edit
+
+A cell is one number, so that one shift moves all of it: the token, its marks, and its birth, the place in the history
+of the action that inserted it. Cell p is also about boundary p, on the token's right; cell 0 is about the front.
+
+    bits 0..19 token     20 the token is fixed     21 the boundary is closed     24.. birth
 
 canvas.py is the reference. Everything is updated in place and nothing here asks the device for a value, but `load`
 and `canvases`; so a step can be captured as a CUDA graph or compiled. Actions must be valid, as sampling sees to; an
@@ -21,6 +26,7 @@ Shape letters: B rows, L tokens that fit, C = L + 3 cells.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 
 import numpy as np
 import torch
@@ -31,6 +37,8 @@ from reviser.actions import (
     CUT,
     DELETE,
     INSERT_MOVE,
+    JUMP,
+    JUMPS,
     MAX_MOVE_EXPONENT,
     MOVES,
     NUM_SPECIAL,
@@ -42,15 +50,22 @@ from reviser.actions import (
     Alphabet,
     check_operators,
 )
-from reviser.canvas import Canvas, Rules
+from reviser.canvas import CLOSED, FIXED, Canvas, Rules, check_marks
 
 CLIP = SPAN_SIZES[-1]
 """Tokens that fit the clipboard."""
 
-STOP_ONLY, INSERT_ONLY, PASTE_ONLY, REPLACE_ONLY = 1 << STOP, 1 << NUM_SPECIAL, 1 << PASTE, 1 << REPLACE
-NUMBERS = ("length", "cursor", "clip", "replacing", "stopped", "prefix", "suffix", "left", "room", "initial")
+MARKS_AT, BIRTH_AT = 20, 24
+TOKEN = (1 << MARKS_AT) - 1
+"""The bits of a cell that are its token."""
+FIXED_CELL, CLOSED_CELL = FIXED << MARKS_AT, CLOSED << MARKS_AT
+
+STOP_ONLY, INSERT_ONLY, PASTE_ONLY = 1 << STOP, 1 << NUM_SPECIAL, 1 << PASTE
+DELETE_ONLY, REPLACE_ONLY, JUMP_ONLY = 1 << DELETE, 1 << REPLACE, 1 << JUMP
+NUMBERS = ("length", "cursor", "clip", "replacing", "stopped", "closed", "left", "room", "initial", "age")
+"""What the board knows of a row beside its tokens, in the order of `Board.numbers`."""
 EVERYTHING_LEFT = 1 << 40
-KERNEL_OPERATORS = frozenset({"move", "delete", "replace"})
+KERNEL_OPERATORS = frozenset({"move", "delete", "replace", "jump"})
 """What the boards of cpu/ and gpu/ know beside INSERT and STOP; rules that enable more need a `Board`."""
 
 
@@ -73,72 +88,89 @@ class Board:
         max_length: int,
         device: torch.device | str = "cpu",
     ) -> None:
+        if alphabet.size > TOKEN:
+            raise ValueError(f"{alphabet.size} actions do not fit the {MARKS_AT} bits of a token on a board")
         self.alphabet, self.operators, self.max_length = alphabet, check_operators(operators), max_length
         self.cells = torch.full((num_rows, max_length + 3), alphabet.none, device=device)
         self.clipboard = torch.full((num_rows, CLIP), alphabet.none, device=device)
-
-        def numbers(dtype: torch.dtype = torch.int64) -> Tensor:
-            return torch.zeros(num_rows, dtype=dtype, device=device)
-
-        self.length, self.cursor, self.clip = numbers(), numbers(), numbers()
-        self.replacing, self.stopped = numbers(torch.bool), numbers(torch.bool)
-        self.prefix, self.suffix = numbers(), numbers()
-        self.left = numbers()
-        """[B] actions left; 0 once stopped."""
-        self.room = numbers()
-        """[B] tokens that the row's canvas may hold, at most L."""
-        self.initial = numbers()
-        """[B] tokens that the canvas held when it was loaded."""
+        self.numbers = torch.zeros(len(NUMBERS), num_rows, dtype=torch.int64, device=device)
+        """All that follows, for kernels."""
+        self.length, self.cursor, self.clip, self.replacing, self.stopped = self.numbers[:5]
+        self.closed, self.left, self.room, self.initial, self.age = self.numbers[5:]
         self._make_tables(device)
 
     def _make_tables(self, device: torch.device | str) -> None:
-        alphabet, L = self.alphabet, self.max_length
+        alphabet, L, operators = self.alphabet, self.max_length, self.operators
 
         def constant(values: Iterable[int] | int) -> Tensor:
             return torch.tensor(values if isinstance(values, int) else list(values), device=device)
 
-        def of_action(text: int, special: Callable[[int], int]) -> Tensor:
+        def of_row(text: int, special: Callable[[int], int]) -> Tensor:
             values = [special(alphabet.num_text + offset) for offset in range(NUM_SPECIAL)]
             return torch.cat([torch.full((alphabet.num_text,), text), torch.tensor(values)]).to(device)
 
         self._no_action, self._stop_only = constant(alphabet.none), constant(STOP_ONLY)
         self._insert_only, self._paste_only = constant(INSERT_ONLY), constant(PASTE_ONLY)
-        self._all_but_replace = constant(~REPLACE_ONLY)
+        self._jump_only, self._all_but_replace = constant(JUMP_ONLY), constant(~REPLACE_ONLY)
+        self._nowhere = constant(-1)
         self._spare, self._places = constant(L + 2), constant(range(L + 3))
         self._places_before = self._places - 1
-        self._back = constant(_bits_of_reach(reach, self.operators) for reach in range(L + 1))
-        self._forth = constant(_bits_of_moves(ahead, 0, self.operators) for ahead in range(L + 1))
+        moves = range(alphabet.num_text + MOVES, alphabet.num_text + REPLACE)
+        self._distances, self._move_bits = constant(map(alphabet.distance, moves)), constant(MOVE_BITS)
+        self._backs = constant(range(CLIP + 1))
+        self._changing_bits = constant(_bits_of_changing(reach, operators) for reach in range(CLIP + 1))
+        self._ending_bits = constant(_bits_of_ending(size, operators) for size in range(CLIP + 1))
         self._copies = constant(_bits_of_spans(COPY, cursor) for cursor in range(L + 1))
-        self._cost = of_action(1, lambda a: {alphabet.none: 0, alphabet.stop: EVERYTHING_LEFT}.get(a, 1))
-        self._distance, self._step = of_action(0, alphabet.distance), of_action(1, alphabet.distance)
-        self._is_plain = self.operators <= INSERT_MOVE
-        self._removed = of_action(0, lambda a: alphabet.span(a) if alphabet.operator(a) in _REMOVING else 0)
-        self._written = of_action(1, lambda a: 2 if a == alphabet.swap else 0)
-        self._taken = of_action(0, lambda a: alphabet.span(a) if alphabet.operator(a) in _TAKING else 0)
-        self._has_clipboard = bool(self.operators & {"cut", "copy", "paste"})
-        self._slots = constant(range(CLIP if "paste" in self.operators else 2 if "swap" in self.operators else 1))
+        self._cost = of_row(1, lambda a: {alphabet.none: 0, alphabet.stop: EVERYTHING_LEFT}.get(a, 1))
+        self._distance, self._step = of_row(0, alphabet.distance), of_row(1, alphabet.distance)
+        self._is_plain = operators <= INSERT_MOVE | {"jump"}
+        self._removed = of_row(0, lambda a: alphabet.span(a) if alphabet.operator(a) in _REMOVING else 0)
+        self._written = of_row(1, lambda a: 2 if a == alphabet.swap else 0)
+        self._taken = of_row(0, lambda a: alphabet.span(a) if alphabet.operator(a) in _TAKING else 0)
+        self._has_clipboard = bool(operators & {"cut", "copy", "paste"})
+        self._slots = constant(range(CLIP if "paste" in operators else 2 if "swap" in operators else 1))
         self._clip_slots = constant(range(CLIP))
 
     def load(
-        self, rows: Sequence[int], canvases: Sequence[Canvas], rules: Sequence[Rules], actions_left: Sequence[int]
+        self,
+        rows: Sequence[int],
+        canvases: Sequence[Canvas],
+        rules: Sequence[Rules],
+        actions_left: Sequence[int],
+        births: Sequence[Sequence[int]] | None = None,
+        ages: Sequence[int] | None = None,
     ) -> None:
-        """Put canvases into rows, whatever those held before; `actions_left` counts generated actions."""
+        """Put canvases into rows, whatever those held before; `actions_left` counts generated actions.
+
+        `births` says of every token where in the history it was inserted, `ages` where the next action will be; left
+        out, tokens were inserted one after another and nothing followed.
+        """
         first = len(NUMBERS)
-        lines = np.full((len(rows), first + CLIP + self.max_length + 3), self.alphabet.none, np.int64)
-        for line, canvas, given, left in zip(lines, canvases, rules, actions_left, strict=True):
+        front = first + CLIP
+        lines = np.full((len(rows), front + self.max_length + 3), self.alphabet.none, np.int64)
+        each = zip(
+            lines, canvases, rules, actions_left,
+            repeat(None, len(rows)) if births is None else births,
+            repeat(None, len(rows)) if ages is None else ages,
+            strict=True,
+        )  # fmt: skip
+        for line, canvas, given, left, born, age in each:
             self._check(canvas, given)
-            size = len(canvas.tokens)
+            size, marks = len(canvas.tokens), canvas.marks
             line[:5] = size, canvas.cursor, len(canvas.clipboard), canvas.is_replacing, canvas.is_stopped
-            line[5:first] = given.prefix, given.suffix, 0 if canvas.is_stopped else left, given.max_length, size
+            closed, left = sum(mark & CLOSED for mark in marks) // CLOSED, 0 if canvas.is_stopped else left
+            line[5:first] = closed, left, given.max_length, size, size + 1 if age is None else age
             line[first : first + len(canvas.clipboard)] = canvas.clipboard
-            line[first + CLIP + 1 : first + CLIP + 1 + size] = canvas.tokens
+            line[front + 1 : front + 1 + size] = canvas.tokens
+            line[front + 1 : front + 1 + size] |= (
+                np.array(range(1, size + 1) if born is None else born, np.int64) << BIRTH_AT
+            )
+            line[front : front + len(marks)] |= np.array(marks, np.int64) << MARKS_AT
         places = torch.tensor(rows, dtype=torch.int64, device=self.cells.device)
         values = torch.from_numpy(lines).to(self.cells.device)
-        self.clipboard.index_copy_(0, places, values[:, first : first + CLIP])
-        self.cells.index_copy_(0, places, values[:, first + CLIP :])
-        for column, name in enumerate(NUMBERS):
-            numbers_of = getattr(self, name)
-            numbers_of.index_copy_(0, places, values[:, column].to(numbers_of.dtype))
+        self.numbers.index_copy_(1, places, values[:, :first].T)
+        self.clipboard.index_copy_(0, places, values[:, first:front])
+        self.cells.index_copy_(0, places, values[:, front:])
 
     def _check(self, canvas: Canvas, rules: Rules) -> None:
         size = len(canvas.tokens)
@@ -146,30 +178,33 @@ class Board:
             raise ValueError(f"{size} tokens of at most {rules.max_length} on a board for {self.max_length}")
         if rules.operators != self.operators or rules.alphabet != self.alphabet:
             raise ValueError(f"rules for {sorted(rules.operators)} on a board for {sorted(self.operators)}")
-        if not rules.prefix <= canvas.cursor <= size - rules.suffix:
-            bounds = f"{rules.prefix}..{size - rules.suffix}"
-            raise ValueError(f"cursor {canvas.cursor} in protected text, outside {bounds}")
+        if not canvas.is_open(canvas.cursor):
+            raise ValueError(f"the cursor stands at boundary {canvas.cursor}, which is closed")
+        check_marks(canvas.marks)
 
     def canvas(self, row: int) -> Canvas:
         return self.canvases([row])[0]
 
     def canvases(self, rows: Sequence[int]) -> list[Canvas]:
         """Read rows back, in one transfer."""
-        columns = [getattr(self, name)[:, None].long() for name in NUMBERS[:5]]
         places = torch.tensor(rows, dtype=torch.int64, device=self.cells.device)
-        lines = torch.cat([*columns, self.clipboard, self.cells], dim=1).index_select(0, places).cpu().numpy()
-        first = 5 + CLIP + 1
+        parts = torch.cat([self.numbers[:5].T, self.clipboard, self.cells], dim=1)
+        lines = parts.index_select(0, places).cpu().numpy()
+        front = 5 + CLIP
         canvases = []
-        for line, (size, cursor, clip, *flags) in zip(lines, lines[:, :5].tolist(), strict=True):
+        for line, (size, cursor, clip, replacing, stopped) in zip(lines, lines[:, :5].tolist(), strict=True):
             # Only what the canvas holds becomes Python's numbers: lines are long.
-            tokens, clipboard = line[first : first + size].tolist(), line[5 : 5 + clip].tolist()
-            canvases.append(Canvas(tuple(tokens), cursor, tuple(clipboard), *map(bool, flags)))
+            cells, clipboard = line[front : front + 1 + size], line[5 : 5 + clip].tolist()
+            tokens, marks = (cells[1:] & TOKEN).tolist(), (cells >> MARKS_AT & (FIXED | CLOSED)).tolist()
+            flags = bool(replacing), bool(stopped)
+            canvases.append(Canvas(tuple(tokens), cursor, tuple(clipboard), *flags, tuple(marks)))
         return canvases
 
     @property
     def tokens(self) -> Tensor:
         """[B, L], `none` behind the end."""
-        return self.cells[:, 1:-2]
+        tokens: Tensor = self.cells[:, 1:-2] & TOKEN
+        return tokens
 
     @property
     def grown(self) -> Tensor:
@@ -177,76 +212,114 @@ class Board:
         return self.length - self.initial
 
     def valid(self) -> Tensor:
-        """[B] bit j: action V + j is valid; bit 34: inserting is. An idle row has STOP alone, which it ignores."""
-        L = self.max_length
-        reach, ahead = self.cursor - self.prefix, self.length - self.suffix - self.cursor
-        mask = self._back.index_select(0, reach.clamp_(0, L)) | self._forth.index_select(0, ahead.clamp_(0, L))
-        mask |= (self.length < self.room) * self._insert_only
+        """[B] bit j: action V + j is valid, 33: some JUMP is, 34: inserting is. An idle row has STOP alone, which it
+        ignores."""
+        mask = (self.length < self.room) * self._insert_only | self._stop_only
+        if "move" in self.operators:
+            mask |= self._valid_moves()
+        if self.operators & {"delete", "replace", "swap", "cut"}:
+            mask |= self._valid_changes()
         if "copy" in self.operators:
             mask |= self._copies.index_select(0, self.cursor)
         if "paste" in self.operators:
             mask |= ((self.clip > 0) & (self.length + self.clip <= self.room)) * self._paste_only
+        if "jump" in self.operators:
+            # The cursor stands at one of the open boundaries.
+            mask |= (self.length > self.closed) * self._jump_only
         if "replace" in self.operators:
             mask = torch.where(self.left < 2, mask & self._all_but_replace, mask)
-            mask = torch.where(self.replacing, self._insert_only, mask)
+            mask = torch.where(self.replacing > 0, self._insert_only, mask)
         return torch.where(self.left > 0, mask, self._stop_only)
+
+    def _valid_moves(self) -> Tensor:
+        places = self.cursor[:, None] + self._distances
+        is_there = (places >= 0) & (places <= self.length[:, None])
+        cells = self.cells.gather(1, places.clamp_(0, self.max_length))
+        is_valid = is_there & (cells & CLOSED_CELL == 0)
+        return torch.where(is_valid, self._move_bits, 0).sum(1)
+
+    def _valid_changes(self) -> Tensor:
+        """What takes or changes tokens left of the cursor, as far back as they are not fixed."""
+        cells = self.cells.gather(1, (self.cursor[:, None] - self._backs).clamp_(min=0))
+        is_free = (cells & FIXED_CELL == 0) & (self.cursor[:, None] > self._backs)
+        reach = is_free[:, :CLIP].cumprod(1).sum(1)
+        is_end = (cells & CLOSED_CELL == 0) & (self._backs <= reach[:, None])
+        return self._changing_bits.index_select(0, reach) | torch.where(is_end, self._ending_bits, 0).sum(1)
+
+    def landings(self) -> Tensor:
+        """[B, L + 1] for each boundary that a JUMP may go to, the birth of the token on its left (0 for the front);
+        -1 elsewhere."""
+        cells, places = self.cells[:, : self.max_length + 1], self._places[: self.max_length + 1]
+        if "jump" not in self.operators:
+            return torch.full_like(cells, -1)
+        can_jump = (self.left > 0) & (self.replacing == 0)
+        is_there = (places <= self.length[:, None]) & (places != self.cursor[:, None]) & can_jump[:, None]
+        return torch.where(is_there & (cells & CLOSED_CELL == 0), cells >> BIRTH_AT, self._nowhere)
 
     def apply(self, actions: Tensor) -> None:
         """Execute one action [B] in each row that is not idle."""
-        actions = torch.where(self.left > 0, actions, self._no_action)
+        is_live = self.left > 0
+        actions = torch.where(is_live, actions, self._no_action)
+        rows = actions.clamp(max=self.alphabet.num_text + JUMP)
         if self._is_plain:
-            self._insert_or_move(actions)
+            self._insert_or_move(actions, rows)
         else:
-            self._edit(actions)
+            self._edit(actions, rows)
+        if "jump" in self.operators:
+            goes_to = actions - (self.alphabet.num_text + JUMPS)
+            self.cursor.copy_(torch.where(goes_to >= 0, goes_to, self.cursor))
+        self.cursor.copy_(torch.minimum(self.cursor.clamp_(min=0), self.length))
         self.stopped |= actions == self.alphabet.stop
-        self.left.sub_(self._cost.index_select(0, actions)).clamp_(min=0)
+        self.age.add_(is_live)
+        self.left.sub_(self._cost.index_select(0, rows)).clamp_(min=0)
 
-    def _insert_or_move(self, actions: Tensor) -> None:
+    def _insert_or_move(self, actions: Tensor, rows: Tensor) -> None:
         is_text = actions < self.alphabet.num_text
         at = torch.where(is_text, self.cursor + 1, self._spare)[:, None]
         source = torch.where(self._places > at, self._places_before, self._places)
         self.cells.copy_(self.cells.gather(1, source))
-        self.cells.scatter_(1, at, actions[:, None])
-        self.cursor.add_(self._step.index_select(0, actions)).clamp_(0, self.max_length)
-        self.length += is_text
+        self.cells.scatter_(1, at, (actions | self.age << BIRTH_AT)[:, None])
+        self.cursor += self._step.index_select(0, rows)
+        self.length.add_(is_text).clamp_(max=self.max_length)
 
-    def _edit(self, actions: Tensor) -> None:
-        """Any action: `removed` tokens left of the cursor give way to `written` ones."""
-        L, removed = self.max_length, self._removed.index_select(0, actions)
-        written = self._written.index_select(0, actions)
+    def _edit(self, actions: Tensor, rows: Tensor) -> None:
+        """Any action but JUMP: `removed` tokens left of the cursor give way to `written` ones."""
+        L, removed = self.max_length, self._removed.index_select(0, rows)
+        written = self._written.index_select(0, rows)
         if "replace" in self.operators:
-            removed = removed + (self.replacing & (actions < self.alphabet.num_text))
+            removed = removed + self.replacing * (actions < self.alphabet.num_text)
         if "paste" in self.operators:
             written = written + (actions == self.alphabet.paste) * self.clip
         begin = self.cursor - removed
         end, growth = begin + written, written - removed
-        edit = self._written_tokens(actions)
+        edit = self._written_cells(actions)
         if self._has_clipboard:
-            self._fill_clipboard(actions)
+            self._fill_clipboard(rows)
         places = self._places
         source = torch.where(places > end[:, None], places - growth[:, None], places).clamp_(max=L + 1)
         self.cells.copy_(self.cells.gather(1, source))
         at = torch.where(self._slots < written[:, None], begin[:, None] + self._slots + 1, self._spare)
         self.cells.scatter_(1, at.clamp_(0, L + 2), edit)
-        self.cursor.copy_(end + self._distance.index_select(0, actions)).clamp_(0, L)
+        self.cursor.copy_(end + self._distance.index_select(0, rows))
         self.length.add_(growth).clamp_(0, L)
         if "replace" in self.operators:
             self.replacing.copy_(actions == self.alphabet.replace)
 
-    def _written_tokens(self, actions: Tensor) -> Tensor:
+    def _written_cells(self, actions: Tensor) -> Tensor:
         """[B, slots] what takes the place of the removed tokens, as far as the action writes any."""
-        tokens = actions[:, None].expand(-1, len(self._slots))
+        cells = actions[:, None].expand(-1, len(self._slots))
         if "paste" in self.operators:
-            tokens = torch.where(tokens == self.alphabet.paste, self.clipboard, tokens)
+            cells = torch.where(cells == self.alphabet.paste, self.clipboard, cells)
+        cells = cells | (self.age << BIRTH_AT)[:, None]
         if "swap" in self.operators:
             swapped = self.cells.gather(1, (self.cursor[:, None] - self._slots).clamp_(min=0))
-            tokens = torch.where(actions[:, None] == self.alphabet.swap, swapped, tokens)
-        return tokens
+            cells = torch.where(actions[:, None] == self.alphabet.swap, swapped, cells)
+        return cells
 
-    def _fill_clipboard(self, actions: Tensor) -> None:
-        taken = self._taken.index_select(0, actions)[:, None]
+    def _fill_clipboard(self, rows: Tensor) -> None:
+        taken = self._taken.index_select(0, rows)[:, None]
         places = (self.cursor[:, None] + 1 - taken + self._clip_slots).clamp_(0, self.max_length)
-        tokens = self.cells.gather(1, places)
+        tokens = self.cells.gather(1, places) & TOKEN
         tokens = torch.where(self._clip_slots < taken, tokens, self._no_action)
         self.clipboard.copy_(torch.where(taken > 0, tokens, self.clipboard))
         self.clip.copy_(torch.where(taken[:, 0] > 0, taken[:, 0], self.clip))
@@ -254,27 +327,29 @@ class Board:
     def windows(self, width: int) -> Tensor:
         """[B, 2 width]: the tokens left and right of the cursor, `none` past an edge."""
         offsets = torch.arange(1 - width, width + 1, device=self.cells.device)
-        return self.cells.gather(1, (self.cursor[:, None] + offsets).clamp_(0, self.max_length + 1))
+        places = (self.cursor[:, None] + offsets).clamp_(0, self.max_length + 1)
+        return self.cells.gather(1, places).bitwise_and_(TOKEN)
 
     def rows(self) -> Tensor:
         """[B, L + 1]: the canvas with CURSOR (which is `none`) at the cursor, -1 behind the end."""
         places, cursor = self._places[: self.max_length + 1], self.cursor[:, None]
         source = torch.where(places > cursor, places, places + 1).masked_fill_(places == cursor, 0)
-        return self.cells.gather(1, source).masked_fill_(places > self.length[:, None], -1)
+        return self.cells.gather(1, source).bitwise_and_(TOKEN).masked_fill_(places > self.length[:, None], -1)
 
     def repeated(self, size: int) -> Tensor:
         """[B, L] the tokens that `sampling.repeated_tokens` names, `pad` elsewhere."""
         tokens, places = self.tokens, self._places[: self.max_length]
-        left, right = (self.cursor - self.replacing.long())[:, None], self.cursor[:, None]
+        left, right = (self.cursor - self.replacing)[:, None], self.cursor[:, None]
         # The n-gram that ends at a place lies whole on one side of the cursor.
         is_repeat = (places < left) | (places >= right + size - 1)
         is_repeat = is_repeat & (places >= size - 1) & (left >= size - 1) & (places < self.length[:, None])
         for back in range(1, size):
-            context = self.cells.gather(1, (left + 1 - back).clamp_(min=0))
+            context = self.cells.gather(1, (left + 1 - back).clamp_(min=0)) & TOKEN
             is_repeat = is_repeat & (tokens.roll(back, dims=1) == context)
         return torch.where(is_repeat, tokens, self.alphabet.pad)
 
 
+MOVE_BITS = [1 << (MOVES + number) for number in range(2 * (MAX_MOVE_EXPONENT + 1))]
 _REMOVING = ("delete", "swap", "cut")
 _TAKING = ("cut", "copy")
 
@@ -283,15 +358,13 @@ def _bits_of_spans(first: int, reach: int) -> int:
     return sum(1 << (first + i) for i, size in enumerate(SPAN_SIZES) if size <= reach)
 
 
-def _bits_of_moves(reach: int, is_back: int, operators: frozenset[str]) -> int:
-    exponents = range(MAX_MOVE_EXPONENT + 1) if "move" in operators else ()
-    return sum(1 << (MOVES + 2 * i + is_back) for i in exponents if 1 << i <= reach)
+def _bits_of_changing(reach: int, operators: frozenset[str]) -> int:
+    """What is valid for `reach` tokens left of the cursor that are not fixed, and leaves the cursor where it is."""
+    bits = REPLACE_ONLY if "replace" in operators and reach >= 1 else 0
+    return bits | ((1 << SWAP) if "swap" in operators and reach >= 2 else 0)
 
 
-def _bits_of_reach(reach: int, operators: frozenset[str]) -> int:
-    """STOP, and what is valid for `reach` unprotected tokens left of the cursor."""
-    bits = STOP_ONLY | _bits_of_moves(reach, 1, operators)
-    bits |= (1 << DELETE) if "delete" in operators and reach >= 1 else 0
-    bits |= REPLACE_ONLY if "replace" in operators and reach >= 1 else 0
-    bits |= (1 << SWAP) if "swap" in operators and reach >= 2 else 0
-    return bits | (_bits_of_spans(CUT, reach) if "cut" in operators else 0)
+def _bits_of_ending(size: int, operators: frozenset[str]) -> int:
+    """What takes `size` tokens and ends that far left of the cursor."""
+    bits = DELETE_ONLY if "delete" in operators and size == 1 else 0
+    return bits | (1 << (CUT + SPAN_SIZES.index(size)) if "cut" in operators and size in SPAN_SIZES else 0)

@@ -1,8 +1,8 @@
 """Drafts as tensors: the histories that write them and what the model is shown on the way, without replaying them.
 
-A draft's history inserts its tokens in order and then moves back to the cursor, so each canvas on the way is known:
+A draft's history inserts its tokens in order and then goes back to the cursor, so each canvas on the way is known:
 
-    tokens a b c, cursor 1     history  START  a   b    c     MOVE -2
+    tokens a b c, cursor 1     history  START  a   b    c     MOVE -2 or JUMP 1
                                canvas   |      a|  ab|  abc|  a|bc
 """
 
@@ -16,6 +16,7 @@ import torch
 
 from reviser.config import ModelConfig
 from reviser.model.conditioning import CanvasInput
+from reviser.orders.history import draft_cursors
 from reviser.orders.record import Draft
 
 
@@ -41,8 +42,8 @@ def draft_inputs(drafts: Sequence[Draft], config: ModelConfig, device: torch.dev
     for row, (draft, history) in enumerate(zip(drafts, histories, strict=True)):
         actions[row, 1 : len(history) + 1] = history
         tokens[row, : len(draft.tokens)] = draft.tokens
-        for step, move in enumerate(history[len(draft.tokens) :], len(draft.tokens) + 1):
-            cursors[row, step:] += alphabet.distance(move)
+        way = len(draft.tokens), draft.cursor, alphabet, bool(draft.rules.has_jumps)
+        cursors[row, 1 : len(history) + 1] = draft_cursors(*way)
     lengths = np.minimum(np.arange(longest), sizes[:, None])
     canvas = _show(tokens, lengths, cursors, config)
     shown = CanvasInput(*(None if each is None else torch.from_numpy(each).to(device) for each in canvas))

@@ -2,7 +2,7 @@
 
 Each row of a `Board` holds one sequence. A step chooses an action for every row from the hidden state behind its
 history, executes it, and feeds it to the model; a row that has finished takes the next request, whose draft is read
-in one forward pass. What is chosen depends on the row's own scores and on (seed, step) alone, so a result does not
+in one forward pass. For a JUMP the cached keys of the model's pointer say where to. What is chosen depends on the row's own scores and on (seed, step) alone, so a result does not
 depend on its neighbours, and equals what reference.py writes.
 
 >>> from reviser.config import ModelConfig; from reviser.canvas import Rules
@@ -21,11 +21,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
+from reviser.actions import JUMP
 from reviser.canvas import Rules
 from reviser.decoding.backends import Reads, board_for, chooser_for, steps_for
 from reviser.decoding.board import Board
@@ -37,6 +38,7 @@ from reviser.decoding.sampling import GREEDY, PAPER, Sampling, seed_tensor, unif
 from reviser.errors import ConfigError
 from reviser.model.cache import Cache
 from reviser.model.conditioning import CanvasInput
+from reviser.model.pointer import score_landings
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft
 
@@ -47,6 +49,19 @@ __all__ = ["Engine", "Request", "GREEDY", "PAPER"]
 
 HOST_EVERY = 8
 """Steps between two looks at which rows have finished, where a look makes the host wait for the device."""
+
+
+class Choice(NamedTuple):
+    """What was chosen in every row."""
+
+    rows: Tensor
+    """[B]: all JUMPs as the row they share."""
+    actions: Tensor
+    """[B]."""
+    log_p: Tensor
+    """[B, A]: the log-probabilities that rows were drawn from."""
+    landed: Tensor | None
+    """[B]: of where JUMPs go, 0 for other actions; None where nothing jumps."""
 
 
 class Engine:
@@ -73,7 +88,10 @@ class Engine:
         self.chooser = chooser_for(sampling, config.alphabet, self.device)
         self.cache = Cache.empty(config, num_rows, self.device, self.dtype)
         self.hidden = torch.zeros(num_rows, config.width, device=self.device, dtype=self.dtype)
-        self.chances = torch.zeros(num_rows, config.context + 1, dtype=torch.float64, device=self.device)
+        self.chances, self.landing_chances = (
+            torch.zeros(num_rows, config.context + 1, dtype=torch.float64, device=self.device) for _ in range(2)
+        )
+        self._nowhere = torch.zeros(num_rows, device=self.device)
         self.steps = torch.zeros(num_rows, dtype=torch.int64, device=self.device)
         self.last = torch.full((num_rows,), config.alphabet.start, device=self.device)
         self.actions = torch.zeros(num_rows, config.context + 1, dtype=torch.int64, device=self.device)
@@ -154,13 +172,16 @@ class Engine:
         taken = [waiting.popleft() for _ in free]
         budgets = [each.budget(self.model.config.context) for _, each in taken]
         drafts = [each.draft for _, each in taken]
-        board.load(free, [draft.canvas for draft in drafts], [draft.rules for draft in drafts], budgets)
+        ages = [len(draft.actions) + 1 for draft in drafts]
+        board.load(free, [draft.canvas for draft in drafts], [draft.rules for draft in drafts], budgets, ages)
         places = torch.tensor(free, device=self.device)
         self._prefill(drafts, places)
         numbers = seed_tensor([each.number for _, each in taken], self.device)
         # All of a row's random numbers at once: made step by step they would cost as much as the board.
         steps = torch.arange(self.chances.shape[1], device=self.device)
         self.chances.index_copy_(0, places, uniforms(numbers[:, None], steps))
+        if self.model.pointer is not None:
+            self.landing_chances.index_copy_(0, places, uniforms(numbers[:, None], steps, draw=1))
         self.steps.index_fill_(0, places, 0)
         self.last.index_fill_(0, places, self.model.config.alphabet.start)
         for row, (index, _), budget in zip(free, taken, budgets, strict=True):
@@ -178,6 +199,8 @@ class Engine:
         for layer, (keys, values) in enumerate(zip(cache.keys, cache.values, strict=True)):
             self.cache.keys[layer][places, :, :longest] = keys[:, :, :longest]
             self.cache.values[layer][places, :, :longest] = values[:, :, :longest]
+        if self.cache.pointers is not None and cache.pointers is not None:
+            self.cache.pointers[places, :longest] = cache.pointers[:, :longest]
         self.cache.lengths.index_copy_(0, places, counts)
         final = hidden.gather(1, (counts - 1)[:, None, None].expand(-1, 1, hidden.shape[-1]))[:, 0]
         self.hidden.index_copy_(0, places, final.to(self.dtype))
@@ -195,14 +218,12 @@ class Engine:
 
     def _step(self, board: Board) -> None:
         """One action in every row; nothing here makes the host wait."""
-        actions, log_p = self._choose(board)
-        self._take(board, actions, log_p)
+        self._take(board, self._choose(board))
 
-    def _choose(self, board: Board) -> tuple[Tensor, Tensor]:
-        """Actions [B], and the log-probabilities [B, A] they were drawn from."""
+    def _choose(self, board: Board) -> Choice:
         sampling, valid = self.sampling, board.valid()
         log_p = self.chooser.log_probabilities(self.stepper.logits(self.hidden), valid)
-        actions = self.chooser.draw(
+        rows = self.chooser.draw(
             log_p,
             valid,
             self.chances.gather(1, self.steps[:, None])[:, 0],
@@ -210,11 +231,27 @@ class Engine:
             grown=board.grown if sampling.min_tokens else None,
             banned=board.repeated(sampling.no_repeat) if sampling.no_repeat else None,
         )
-        return actions, log_p
+        actions, landed = self._land(board, rows)
+        return Choice(rows, actions, log_p, landed)
 
-    def _take(self, board: Board, actions: Tensor, log_p: Tensor) -> None:
-        """ChoiceLog actions [B] and their scores, execute them, and take the model's next step."""
-        self._record(board, actions, log_p)
+    def _land(self, board: Board, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Actions [B] of the chosen rows [B], with the log-probabilities of where JUMPs go."""
+        keys, jump = self.cache.pointers, self.model.config.alphabet.num_text + JUMP
+        if keys is None or not self._has_landings(board):
+            return rows, None
+        if self.device.type == "cpu" and jump not in rows.tolist():
+            return rows, None
+        chances = self.landing_chances.gather(1, self.steps[:, None])[:, 0]
+        return self.chooser.land(rows, self._queries(), keys, board.landings(), chances)
+
+    def _queries(self) -> Tensor:
+        assert self.model.pointer is not None
+        return self.model.pointer.query(self.hidden)
+
+    def _take(self, board: Board, choice: Choice) -> None:
+        """Record actions and their scores, execute them, and take the model's next step."""
+        self._record(board, choice)
+        actions = choice.actions
         board.apply(actions)
         is_here = self.device.type == "cpu"
         if is_here and not any(board.left.tolist()):
@@ -223,23 +260,37 @@ class Engine:
         # A graph knows one tensor; elsewhere a copy would only take time.
         self.hidden = hidden if is_here else self.hidden.copy_(hidden)
 
-    def _record(self, board: Board, actions: Tensor, log_p: Tensor) -> None:
+    def _record(self, board: Board, choice: Choice) -> None:
+        rows, actions, log_p, landed = choice
         if self.num_alternatives:
             self._record_alternatives(board, log_p)
         if self._record_arrays is not None:
-            record_actions(self._record_arrays, board.left.numpy(), actions.numpy(), log_p.numpy())
+            more = self._nowhere if landed is None else landed
+            record_actions(self._record_arrays, board.left.numpy(), actions.numpy(), log_p.numpy(), more.numpy())
             return
-        column = self._column(board)
+        column, scores = self._column(board), log_p.gather(1, rows[:, None])
         self.actions.scatter_(1, column, actions[:, None])
-        self.scores.scatter_(1, column, log_p.gather(1, actions[:, None]))
+        self.scores.scatter_(1, column, scores if landed is None else scores + landed[:, None])
         self.last.copy_(actions)
         self.steps.add_(board.left > 0)
 
     def _record_alternatives(self, board: Board, log_p: Tensor) -> None:
-        best = log_p.topk(self.num_alternatives)
+        values, ids = self._split_jumps(board, log_p).topk(self.num_alternatives)
+        # Behind the actions before JUMP's row stand its landings, whose ids begin one later.
+        ids = ids + (ids >= self.model.config.alphabet.size - 1) if self._has_landings(board) else ids
         places = self._column(board)[:, :, None].expand(-1, 1, self.num_alternatives)
-        self.best_actions.scatter_(1, places, best.indices[:, None])
-        self.best_scores.scatter_(1, places, best.values[:, None])
+        self.best_actions.scatter_(1, places, ids[:, None])
+        self.best_scores.scatter_(1, places, values[:, None])
+
+    def _split_jumps(self, board: Board, log_p: Tensor) -> Tensor:
+        """The log-probabilities [B, A] with those of all landings in place of the last row's."""
+        if self.cache.pointers is None or not self._has_landings(board):
+            return log_p
+        landings = score_landings(self._queries(), self.cache.pointers, board.landings())
+        return torch.cat([log_p[:, :-1], log_p[:, -1:] + landings], dim=1)
+
+    def _has_landings(self, board: Board) -> bool:
+        return self.cache.pointers is not None and "jump" in board.operators
 
     def _column(self, board: Board) -> Tensor:
         """[B, 1] where this step's records go; those of idle rows to the last column, which nobody reads."""
@@ -253,11 +304,11 @@ class Engine:
         with self._evaluating():
             self._refill(board, deque([(0, request)]))
             while int(board.left[0]) > 0:
-                actions, log_p = self._choose(board)
-                score = float(log_p[0, actions[0]])
-                self._take(board, actions, log_p)
+                choice = self._choose(board)
+                self._take(board, choice)
                 [alternatives] = self._alternatives(0, slice(step, step + 1))
-                yield Event(step, int(actions[0]), score, alternatives, board.canvas(0))
+                score = float(self.scores[0, step])
+                yield Event(step, int(choice.actions[0]), score, alternatives, board.canvas(0))
                 step += 1
 
     def _alternatives(self, row: int, steps: slice) -> tuple[Alternatives, ...]:

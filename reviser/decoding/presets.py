@@ -31,9 +31,11 @@ class Sampling:
     keep_moves: bool = False
     """Keep the model's own probability of moving; temperature and truncation act among moves and among the rest."""
     move_temperature: float | None = None
-    """Temperature of MOVEs; below that of other actions, moves are rarer and more certain; the same by default."""
+    """Temperature of MOVEs and JUMPs and of where a JUMP goes; below that of other actions, moves are rarer and more
+    certain; the same by default."""
     jump_bias: float = 0.0
-    """Added to the log-probability of a MOVE that follows no other: above 0 for more revision, below for less."""
+    """Added to the log-probability of a MOVE or JUMP that follows no other: above 0 for more revision, below for
+    less."""
     stop_bias: float = 0.0
     """Added to STOP's log-probability: above 0 for shorter text, below for longer."""
     min_tokens: int = 0
@@ -41,7 +43,8 @@ class Sampling:
     no_repeat: int = 0
     """No INSERT that would repeat n tokens in a row, unless nothing else is valid; 0 is off."""
     calm: bool = False
-    """Consecutive MOVEs add up to one distance, largest first, and never turn back or take more than needed."""
+    """Consecutive MOVEs add up to one distance, largest first, and never turn back or take more than needed; a JUMP
+    stands alone."""
 
     def __post_init__(self) -> None:
         self._check_types()

@@ -3,6 +3,7 @@
     history <- START, draft actions          (one forward pass reads them all)
     repeat   logits <- model(history)[-1]
              invalid actions out, then temperature, then top-k, then draw
+             a JUMP: where to, by the pointer's scores of the steps that inserted the tokens
              canvas <- executor(canvas, action); history <- history + action
     until    STOP, or no action is left
 
@@ -16,11 +17,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from reviser.canvas import Canvas, apply, valid_mask
+from reviser.actions import JUMP, Alphabet
+from reviser.canvas import Canvas, apply, valid_landings, valid_mask
 from reviser.decoding.requests import Decoded, Request, check_room, find_end
 from reviser.decoding.sampling import Chooser, Sampling, repeated_tokens, uniform
 from reviser.model.conditioning import CanvasInput
 from reviser.model.transformer import Transformer
+from reviser.orders.history import follow_births
 from reviser.orders.record import Draft
 
 
@@ -34,25 +37,33 @@ def decode(model: Transformer, draft: Draft, sampling: Sampling, max_actions: in
     budget = request.budget(model.config.context)
     history, states = draft_history(draft)
     chooser = Chooser(sampling, rules.alphabet, model.embedding.weight.device)
+    births = draft_births(history, states, rules.alphabet)
     actions: list[int] = []
     scores: list[float] = []
     while len(actions) < budget and not canvas.is_stopped:
-        logits = model(_tensor([history], model), show([states], model))[:, -1].float()
-        mask = _tensor([valid_mask(canvas, rules, budget - len(actions))], model)
-        action, score = chooser.choose(
-            logits,
-            mask,
-            torch.tensor([uniform(number, len(actions))], dtype=torch.float64, device=logits.device),
+        left = budget - len(actions)
+        hidden = model.hidden(_tensor([history], model), show([states], model))
+        chosen, score = chooser.choose(
+            model.logits(hidden[:, -1]).float(),
+            _tensor([valid_mask(canvas, rules, left)], model),
+            _chance(number, len(actions), 0, model),
             last=_tensor([actions[-1] if actions else rules.alphabet.start], model),
             grown=_tensor([len(canvas.tokens) - len(draft.tokens)], model),
             banned=_tensor([sorted(repeated_tokens(canvas, sampling.no_repeat)) or [rules.alphabet.pad]], model)
             if sampling.no_repeat
             else None,
         )
-        canvas = apply(canvas, int(action), rules, budget - len(actions))
-        actions.append(int(action))
+        if model.pointer is not None and int(chosen) == rules.alphabet.num_text + JUMP:
+            landings = _tensor([find_births(canvas, births, valid_landings(canvas, rules, left))], model)
+            query, keys = model.pointer.query(hidden[:, -1]), model.pointer.key(hidden)
+            chosen, landed = chooser.land(chosen, query, keys, landings, _chance(number, len(actions), 1, model))
+            score = score + landed
+        action = int(chosen)
+        births = follow_births(births, canvas, action, len(history), rules.alphabet)
+        canvas = apply(canvas, action, rules, left)
+        actions.append(action)
         scores.append(float(score))
-        history.append(int(action))
+        history.append(action)
         states.append(canvas)
     ended_by = find_end(request, canvas, len(actions), model.config.context)
     return Decoded(tuple(actions), tuple(scores), canvas, ended_by)
@@ -67,6 +78,25 @@ def draft_history(draft: Draft) -> tuple[list[int], list[Canvas]]:
         history.append(action)
         states.append(canvas)
     return history, states
+
+
+def draft_births(history: Sequence[int], states: Sequence[Canvas], alphabet: Alphabet) -> tuple[int, ...]:
+    """Which step inserted each token of a draft, given what `draft_history` gives."""
+    births: tuple[int, ...] = ()
+    for step, (before, action) in enumerate(zip(states, history[1:], strict=False), 1):
+        births = follow_births(births, before, action, step, alphabet)
+    return births
+
+
+def find_births(canvas: Canvas, births: Sequence[int], landings: Sequence[int]) -> list[int]:
+    """The step that each boundary of a canvas is known by: that of the token on its left, START for the front; -1 for
+    what is no landing."""
+    known, valid = (0, *births), set(landings)
+    return [known[place] if place in valid else -1 for place in range(len(canvas.tokens) + 1)]
+
+
+def _chance(number: int, step: int, draw: int, model: Transformer) -> Tensor:
+    return torch.tensor([uniform(number, step, draw)], dtype=torch.float64, device=model.embedding.weight.device)
 
 
 def _tensor(values: object, model: Transformer) -> Tensor:

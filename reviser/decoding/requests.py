@@ -82,7 +82,7 @@ def find_end(request: Request, canvas: Canvas, num_actions: int, context: int) -
 
 
 def check_room(draft: Draft, config: ModelConfig, max_actions: int) -> None:
-    """A draft that leaves no room for an action is an error."""
+    """A draft that leaves no room for an action is an error, and so are JUMPs for a model that knows none."""
     size, room = len(draft.tokens), draft.rules.max_length
     if max_actions < 1:
         raise ConfigError(f"max_actions={max_actions} must be at least 1")
@@ -90,6 +90,8 @@ def check_room(draft: Draft, config: ModelConfig, max_actions: int) -> None:
         raise ConfigError(
             f"a prompt of {size} tokens leaves no room in a context of {config.context} positions; shorten it"
         )
+    if (draft.rules.has_jumps or "jump" in draft.rules.operators) and not config.has_jumps:
+        raise ConfigError("these rules have JUMPs and this model has no pointer; leave the operator jump out")
     if size > room:
         raise ConfigError(f"a prompt of {size} tokens does not fit a canvas of {room}; shorten it")
     if config.canvas.has_rows and room > config.max_length:

@@ -7,6 +7,11 @@ on one number between 0 and 1, a pure function of (seed, step); so it does not d
 and min-p each name the lowest score that stays, and whatever equals it stays too. The draw goes through what is left
 in the order of ids, so that the order in which a device sorts equal scores does not matter.
 
+All JUMPs are one candidate of that choice. Where it is chosen, a second one says to which boundary, by the pointer's
+scores and the second number of (seed, step):
+
+    scores of valid landings -> log p -> temperature -> draw
+
 >>> alphabet = Alphabet(num_text=4, pad=3)
 >>> chooser = Chooser(GREEDY, alphabet)
 >>> valid = torch.tensor([1 << 3, 1 << 34])  # STOP alone; INSERT alone
@@ -23,9 +28,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from reviser.actions import MAX_MOVE_EXPONENT, MOVES, NUM_SPECIAL, REPLACE, STOP, Alphabet
+from reviser.actions import JUMP, MAX_MOVE_EXPONENT, MOVES, NUM_SPECIAL, REPLACE, STOP, Alphabet
 from reviser.canvas import Canvas
 from reviser.decoding.presets import GREEDY, PAPER, Sampling
+from reviser.model.pointer import score_landings
 from reviser.orders.rng import GOLDEN, Random
 
 __all__ = [
@@ -37,16 +43,17 @@ TIES = 14
 """How many scores equal to the k-th may stay beside the k best."""
 
 
-def uniform(seed: int, step: int) -> float:
-    """The number in [0, 1) that decides action `step` of the sequence with that seed."""
-    return Random.of(seed, step).bits32() / (1 << 32)
+def uniform(seed: int, step: int, draw: int = 0) -> float:
+    """The number in [0, 1) that decides action `step` of the sequence with that seed; draw 1: where it jumps to."""
+    stream = Random.of(seed, step)
+    return [stream.bits32() for _ in range(draw + 1)][-1] / (1 << 32)
 
 
-def uniforms(seeds: Tensor, steps: Tensor) -> Tensor:
+def uniforms(seeds: Tensor, steps: Tensor, draw: int = 0) -> Tensor:
     """`uniform` of int64 tensors that broadcast, as float64; a seed is read as 64 bits."""
     golden = _signed(GOLDEN)
     stream = _mix(_mix(seeds + golden) + golden + steps)
-    return _shift(_mix(stream + golden), 32).double() / (1 << 32)
+    return _shift(_mix(stream + _signed((draw + 1) * GOLDEN)), 32).double() / (1 << 32)
 
 
 def seed_tensor(seeds: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
@@ -87,12 +94,12 @@ def repeated_tokens(canvas: Canvas, size: int) -> set[int]:
 def calm_bits(last: int) -> int:
     """What may follow a special action V + last under `calm`, as bits of a validity mask."""
     everything = (1 << (NUM_SPECIAL + 1)) - 1
+    still = everything & ~sum(1 << offset for offset in (*range(MOVES, REPLACE), JUMP))
     if not MOVES <= last < REPLACE:
-        return everything
+        return still if last == JUMP else everything
     exponent, is_back = divmod(last - MOVES, 2)
     smaller = range(exponent if exponent < MAX_MOVE_EXPONENT else exponent + 1)
-    moves = sum(1 << offset for offset in range(MOVES, REPLACE))
-    return everything & ~moves | sum(1 << (MOVES + 2 * i + is_back) for i in smaller)
+    return still | sum(1 << (MOVES + 2 * i + is_back) for i in smaller)
 
 
 class Chooser:
@@ -106,8 +113,13 @@ class Chooser:
         text = torch.full((alphabet.num_text,), calm_bits(-1))
         special = torch.tensor([calm_bits(offset) for offset in range(NUM_SPECIAL)])
         self._calm = torch.cat([text, special]).to(device)
-        is_move = (self._ids >= alphabet.num_text + MOVES) & (self._ids < alphabet.num_text + REPLACE)
-        self._begins = torch.where(is_move, 0.0, 1.0)[:, None]
+        self._moving = tuple(
+            slice(alphabet.num_text + first, alphabet.num_text + end)
+            for first, end in ((MOVES, REPLACE), (JUMP, JUMP + 1))
+        )
+        self._begins = torch.ones(alphabet.size, 1, device=device)
+        for own in self._moving:
+            self._begins[own] = 0
 
     def choose(
         self,
@@ -121,9 +133,9 @@ class Chooser:
         """[B, A] logits and [B] masks to actions [B], and their log-probabilities [B] among the valid ones.
 
         The log-probability is the model's own, before guards, temperature and truncation. `last` [B] is the action
-        before (any that is no MOVE at the beginning; `calm` and `jump_bias` need it), `grown` [B] how many tokens
+        before (any that does not move at the beginning; `calm` and `jump_bias` need it), `grown` [B] how many tokens
         longer the canvas is than its seed (`min_tokens`), `banned` [B, N] the ids of `repeated_tokens`, with `pad`
-        for none (`no_repeat`). `logits` is overwritten.
+        for none (`no_repeat`). `logits` is overwritten. A JUMP comes as the row that all share; `land` goes on.
         """
         log_p = self.log_probabilities(logits, valid)
         actions = self.draw(log_p, valid, uniforms, last, grown, banned)
@@ -170,17 +182,14 @@ class Chooser:
         return self._part(log_p, scores, uniforms, last) if self.sampling.keep_moves else (scores, uniforms)
 
     def _part(self, log_p: Tensor, scores: Tensor, uniforms: Tensor, last: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Settle by the model's own probability whether each row moves, and leave either MOVEs or all else."""
-        first, end = self.alphabet.num_text + MOVES, self.alphabet.num_text + REPLACE
-        moves, rest, only = log_p[:, first:end], self._copy(scores), self._copy(scores)
-        rest[:, first:end] = -torch.inf
-        only[:, :first], only[:, end:] = -torch.inf, -torch.inf
-        others = 1 - moves.exp().sum(dim=-1, dtype=torch.float64)
-        chance = (
-            moves.masked_fill(scores[:, first:end] == -torch.inf, -torch.inf).exp().sum(dim=-1, dtype=torch.float64)
-        )
+        """Settle by the model's own probability whether each row moves, and leave either moves or all else."""
+        moves, jump = self._moving
+        rest, only = self._copy(scores), self._copy(scores)
+        rest[:, moves], rest[:, jump] = -torch.inf, -torch.inf
+        only[:, : moves.start], only[:, moves.stop : jump.start] = -torch.inf, -torch.inf
+        others, chance = 1 - self._chance_of_moves(log_p, log_p), self._chance_of_moves(log_p, scores)
         if self.sampling.jump_bias:
-            begins = self._begins.index_select(0, _given(last, "last", "jump_bias"))[:, 0]
+            begins = self._begins.index_select(0, self._rows_of(last, "jump_bias"))[:, 0]
             chance = chance * (self.sampling.jump_bias * begins.double()).exp()
         chance = chance / (chance + others.clamp(min=1e-12))
         chance = torch.where(rest.amax(dim=-1) > -torch.inf, chance, 1.0)
@@ -188,10 +197,16 @@ class Chooser:
         again = torch.where(moves_now, uniforms / chance, (uniforms - chance) / (1 - chance))
         return torch.where(moves_now[:, None], only, rest), again.clamp(max=1 - 2**-53)
 
+    def _chance_of_moves(self, log_p: Tensor, scores: Tensor) -> Tensor:
+        """[B] the probability of all MOVEs and JUMPs that have a score."""
+        parts = (log_p[:, own].masked_fill(scores[:, own] == -torch.inf, -torch.inf) for own in self._moving)
+        moves, jump = (part.exp().sum(dim=-1, dtype=torch.float64) for part in parts)
+        return moves + jump
+
     def _guard(
         self, log_p: Tensor, valid: Tensor, last: Tensor | None, grown: Tensor | None, banned: Tensor | None
     ) -> Tensor:
-        """The log-probabilities with what the guards forbid out, STOP biased and MOVEs at their temperature."""
+        """The log-probabilities with what the guards forbid out, STOP biased and moves at their temperature."""
         sampling, first = self.sampling, self.alphabet.num_text
         scores = self._copy(log_p)
         if sampling.calm or sampling.min_tokens:
@@ -202,20 +217,21 @@ class Chooser:
             scores = torch.where(without.amax(dim=-1, keepdim=True) > -torch.inf, without, scores)
         if sampling.stop_bias:
             scores[:, first + STOP].add_(sampling.stop_bias)
-        moves = scores[:, first + MOVES : first + REPLACE]
         if sampling.jump_bias and not sampling.keep_moves:
-            begins = self._begins.index_select(0, _given(last, "last", "jump_bias"))
-            moves.add_(sampling.jump_bias * begins)
+            bias = sampling.jump_bias * self._begins.index_select(0, self._rows_of(last, "jump_bias"))
+            for own in self._moving:
+                scores[:, own].add_(bias)
         if sampling.move_temperature is not None:
             # All candidates are divided by `temperature` later on.
-            moves.mul_(sampling.temperature / sampling.move_temperature)
+            for own in self._moving:
+                scores[:, own].mul_(sampling.temperature / sampling.move_temperature)
         return scores
 
     def _guard_bits(self, valid: Tensor, last: Tensor | None, grown: Tensor | None) -> Tensor:
-        """The validity masks without the MOVEs and STOPs that are forbidden; never empty."""
+        """The validity masks without the moves and STOPs that are forbidden; never empty."""
         if self.sampling.calm:
-            # STOP is valid wherever a MOVE is, so something is left.
-            valid = valid & self._calm.index_select(0, _given(last, "last", "calm"))
+            # STOP is valid wherever a MOVE or a JUMP is, so something is left.
+            valid = valid & self._calm.index_select(0, self._rows_of(last, "calm"))
         if self.sampling.min_tokens:
             is_short = _given(grown, "grown", "min_tokens") < self.sampling.min_tokens
             others = valid & ~(1 << STOP)
@@ -241,6 +257,43 @@ class Chooser:
             ids, order = ids.sort()
             shares = shares.gather(1, order)
         return ids, shares
+
+    def _rows_of(self, last: Tensor | None, setting: str) -> Tensor:
+        """The rows of the actions before, for the tables."""
+        return _given(last, "last", setting).clamp(max=self.alphabet.size - 1)
+
+    def land(
+        self, actions: Tensor, queries: Tensor, keys: Tensor, births: Tensor, uniforms: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Chosen actions [B] with the row that all JUMPs share made one of them, and the log-probabilities [B] of
+        where those go among the valid landings, 0 for actions that do not jump.
+
+        queries [B, P], keys [B, S, P] and births [B, L + 1] are those of `score_landings`, uniforms [B] second draws.
+        """
+        log_p = score_landings(queries, keys, births)
+        landings, is_jump = self.draw_landing(log_p, uniforms), actions == self.alphabet.num_text + JUMP
+        scores = log_p.gather(1, landings[:, None])[:, 0]
+        return torch.where(is_jump, self.alphabet.jump(0) + landings, actions), scores.where(is_jump, 0.0)
+
+    def draw_landing(self, log_p: Tensor, uniforms: Tensor) -> Tensor:
+        """The boundaries [B] that uniforms [B] pick by log-probabilities [B, L + 1], never one of -inf where there is
+        another. At temperature 0 the most probable, and the first of equals."""
+        temperature = self.landing_temperature
+        top, places = log_p.amax(dim=-1, keepdim=True), torch.arange(log_p.shape[1], device=log_p.device)
+        if temperature == 0:
+            return torch.where(log_p == top, places, log_p.shape[1] - 1).amin(dim=-1)
+        # A row without a landing has a share of 0 everywhere.
+        shares = ((log_p.double() - top.double().clamp(min=-1e30)) / temperature).exp()
+        ladder = shares.cumsum(dim=-1)
+        is_above = (ladder > uniforms[:, None] * ladder[:, -1:]) & (shares > 0)
+        # A device may add in another order, so that no step is above; the last one it is, then.
+        last = torch.where(shares > 0, places, 0).amax(dim=-1)
+        return torch.minimum(torch.where(is_above, places, log_p.shape[1]).amin(dim=-1), last)
+
+    @property
+    def landing_temperature(self) -> float:
+        own = self.sampling.move_temperature
+        return self.sampling.temperature if own is None else own
 
     def _copy(self, scores: Tensor) -> Tensor:
         return scores.clone()

@@ -29,6 +29,8 @@ class Cache:
     values: tuple[Tensor, ...]
     lengths: Tensor
     """[B] int64: steps of each row."""
+    pointers: Tensor | None = None
+    """[B, context + 1, P]: what a JUMP's pointer compares with, where the model has one."""
 
     @classmethod
     def empty(
@@ -43,7 +45,12 @@ class Cache:
         places = (context or config.context) + 1
         shape, layers = (num_rows, config.num_heads, places, config.head_width), range(config.num_layers)
         keys, values = (tuple(torch.zeros(shape, device=device, dtype=dtype) for _ in layers) for _ in range(2))
-        return cls(keys, values, torch.zeros(num_rows, device=device, dtype=torch.int64))
+        lengths = torch.zeros(num_rows, device=device, dtype=torch.int64)
+        if not config.has_jumps:
+            return cls(keys, values, lengths)
+        return cls(
+            keys, values, lengths, torch.zeros(num_rows, places, config.pointer_width, device=device, dtype=dtype)
+        )
 
     @property
     def context(self) -> int:
@@ -61,6 +68,12 @@ class Cache:
         if counts is not None:
             slots = slots.where(offsets < counts[:, None], self.context)
         return positions, slots
+
+    def point(self, keys: Tensor, slots: Tensor) -> None:
+        """Write the pointer's keys [B, S, P] to their slots."""
+        if self.pointers is not None:
+            rows = torch.arange(len(keys), device=keys.device)[:, None]
+            self.pointers[rows, slots] = keys.to(self.pointers.dtype)
 
     def bias(self, positions: Tensor, span: int) -> Tensor:
         """[B, 1, S, span]: 0 where a step sees a slot, -inf elsewhere."""

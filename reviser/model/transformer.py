@@ -30,6 +30,7 @@ from reviser.model.cache import Cache
 from reviser.model.canvas_kinds import CanvasKind, canvas_of, num_looking
 from reviser.model.conditioning import CanvasInput, Memory, make_block, make_reader, try_canvas
 from reviser.model.layers import Mlp, RmsNorm, Rotation, make_dropout, make_norm, rotation
+from reviser.model.pointer import Pointer
 
 ROW_MULTIPLE = 128
 """Action rows are padded to a multiple of this: a GPU multiplies aligned shapes about twice as fast."""
@@ -98,6 +99,7 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(config, kind, layer) for layer in range(config.num_layers))
         self.norm = make_norm(config, config.width)
         self.head = None if config.tied else nn.Linear(config.width, rows, bias=False)
+        self.pointer = Pointer(config) if config.has_jumps else None
         self._check_canvas()
         self.initialise()
         try_canvas(self)
@@ -108,7 +110,7 @@ class Transformer(nn.Module):
         return self.embedding.weight if self.head is None else self.head.weight
 
     def forward(self, actions: Tensor, canvas: CanvasInput = BLIND, layout: Layout | None = None) -> Tensor:
-        """[B, T] actions to the [B, T, V + 34] scores of each next action."""
+        """[B, T] actions to the [B, T, V + 34] scores of each next action, with one score for all JUMPs."""
         return self.logits(self.hidden(actions, canvas, layout))
 
     def hidden(self, actions: Tensor, canvas: CanvasInput = BLIND, layout: Layout | None = None) -> Tensor:
@@ -145,11 +147,13 @@ class Transformer(nn.Module):
         layers = range(self.config.num_layers)
         kernels = [partial(cache.attend, layer=layer, slots=slots, bias=bias) for layer in layers]
         hidden = self._run(actions, canvas, positions.clamp(max=self.config.context - 1), kernels)
+        if self.pointer is not None:
+            cache.point(self.pointer.key(hidden), slots)
         cache.lengths.add_(S if counts is None else counts)
         return hidden
 
     def _run(self, actions: Tensor, canvas: CanvasInput, positions: Tensor, kernels: Sequence[Kernel]) -> Tensor:
-        x, memory = self.embedding(actions), None
+        x, memory = self.embedding(self.rows_of(actions)), None
         if self.positions is not None:
             x = x + self.positions(positions)
         if self.canvas is not None:
@@ -162,6 +166,10 @@ class Transformer(nn.Module):
         for block, kernel in zip(self.blocks, kernels, strict=True):
             x = block(x, turn, memory, kernel)
         return cast(Tensor, self.norm(x))
+
+    def rows_of(self, actions: Tensor) -> Tensor:
+        """The row of each action in the embedding; all JUMPs share one."""
+        return actions if self.pointer is None else actions.clamp(max=self.config.alphabet.size - 1)
 
     def _check_canvas(self) -> None:
         """A model folder holds parameters alone, so a buffer would be missing after loading."""

@@ -19,7 +19,7 @@ more often than in a step, since here a norm is worth dividing:
     norm of its lanes | q k v, attention of its heads | its rows of out | norm | its units | its rows of down |
 
 with a meeting more where an int8 matrix's input is rounded. Behind the last layer's attention only the last position
-of each prompt is needed: those lanes move to the front, and the rest is left.
+of each prompt is needed: those lanes move to the front, and the rest is left. A model with a pointer needs them all.
 
 Callees stand in two other files. numba's cache of a caller does not notice when they change, so of all here only
 `read` is cached, under a key that holds a digest of those files.
@@ -69,6 +69,8 @@ class Panels(NamedTuple):
     units: Array
     flat: Array
     """[G, features W]: the units again."""
+    points: Array
+    """The keys of the model's pointer; no features where there is none."""
     bytes: Array
     """[G W, columns]: the input of an int8 matrix, a position a row."""
     scales: Array
@@ -263,16 +265,18 @@ def _make_read(digest: int) -> Any:
     def read(
         member: int, size: int, arrivals: Array,
         shape: KernelShape, layers: Array, trunk: Array, turns: Array, memory: Array, context: int,
-        prompts: Prompts, panels: Panels, hidden: Array,
+        prompts: Prompts, panels: Panels, point: Array, hidden: Array,
     ) -> None:  # fmt: skip
         """Put prompts into rows of a cache, and what stands behind their last positions into hidden [n, d].
 
-        `memory` [L, 2] holds the addresses of the cache's keys and values.
+        `memory` [L, 2] holds the addresses of the cache's keys and values. Where hidden has a row for every position,
+        all of them are taken to the end. `point` is the matrix of the pointer's keys, by its addresses.
         """
         if not digest:  # named, so that the closure holds it
             return
         d, F, x, zero, one = shape.width, shape.ff_width, panels.x, np.int64(0), np.int64(1)
-        N, W, last_layer = len(prompts.rows), panels.x.shape[2], len(layers) - 1
+        N, W, P = len(prompts.rows), panels.x.shape[2], panels.points.shape[1]
+        last_layer = len(layers) - 1 if len(hidden) < N else len(layers)
         slots, bands = shape.slots * shape.slot_width, 2 if shape.activation == kernels.SWIGLU else 1
         columns, heads = kernels._share(d, member, size), kernels._share(shape.num_heads, member, size)
         own_units, lanes = kernels._share(F, member, size), _own_lanes(N, member, size)
@@ -323,6 +327,11 @@ def _make_read(digest: int) -> Any:
         for n in range(lanes[0], min(lanes[1], N)):
             for j in range(d):
                 hidden[n, j] = panels.normed[n // W, j, n % W]
+        if P:
+            target = kernels._meet(arrivals, size, target)
+            target = _round_together(point[1], panels.normed, d, panels, lanes, arrivals, size, target)
+            own = kernels._share(P, member, size)
+            _multiply(point, P, P, d, panels.normed, panels, N, panels.points, zero, own)
         kernels._meet(arrivals, size, target)
 
     return read

@@ -20,7 +20,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from reviser.actions import Alphabet
+from reviser.actions import JUMP, Alphabet
 from reviser.decoding.cpu.step_kernels import log_softmax
 from reviser.decoding.sampling import GREEDY, TIES, Chooser
 
@@ -73,6 +73,18 @@ class CpuChooser(Chooser):
         rules = min(k + TIES, size), k, sampling.temperature, sampling.top_p, sampling.min_p
         _draw(scores.numpy(), uniforms.numpy(), *rules, actions)
         return torch.from_numpy(actions)
+
+    def land(
+        self, actions: Tensor, queries: Tensor, keys: Tensor, births: Tensor, uniforms: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """As `Chooser`'s, and only for rows that jump."""
+        if keys.dtype != torch.float32:
+            return super().land(actions, queries, keys, births, uniforms)
+        landed, scores = actions.numpy().copy(), np.zeros(len(actions), np.float32)
+        given = np.ascontiguousarray(queries.detach().float().numpy()), keys.numpy(), births.contiguous().numpy()
+        row = self.alphabet.num_text + JUMP
+        _land(*given, np.ascontiguousarray(uniforms.numpy()), self.landing_temperature, row, landed, scores)
+        return torch.from_numpy(landed), torch.from_numpy(scores)
 
 
 jit = njit(nogil=True, cache=True, error_model="numpy")
@@ -143,12 +155,71 @@ def _find_highest(scores: Array, values: Array, ids: Array) -> None:
 
 
 @jit
-def record_actions(record: ChoiceLog, left: Array, chosen: Array, log_p: Array) -> None:
-    """Keep what was chosen in each row that has actions left, with its entry of log_p [B, A]."""
+def _land(
+    queries: Array, keys: Array, births: Array, uniforms: Array, temperature: float, jump: int, actions: Array,
+    scores: Array,
+) -> None:  # fmt: skip
+    """Make the action `jump` of each row that has it one with a landing, and keep that landing's log-probability."""
+    log_p, shares = np.empty(births.shape[1], np.float32), np.empty(births.shape[1], np.float64)
+    for n in range(len(actions)):
+        if actions[n] == jump:
+            _score_landings(queries[n], keys[n], births[n], log_p)
+            place = _best(log_p) if temperature == 0 else _pick_landing(log_p, uniforms[n], temperature, shares)
+            actions[n], scores[n] = jump + 1 + place, log_p[place]
+
+
+@jit
+def _score_landings(query: Array, keys: Array, births: Array, log_p: Array) -> None:
+    """pointer.py's `score_landings` of one row."""
+    top, total = np.float32(-np.inf), 0.0
+    for place in range(len(births)):
+        log_p[place] = np.float32(-np.inf)
+        if births[place] >= 0:
+            score, key = np.float32(0), keys[births[place]]
+            for j in range(len(query)):
+                score += query[j] * key[j]
+            log_p[place], top = score, max(top, score)
+    for place in range(len(births)):
+        if births[place] >= 0:
+            total += math.exp(log_p[place] - top)
+    for place in range(len(births)):
+        log_p[place] -= top + np.float32(math.log(total))
+
+
+@jit
+def _best(log_p: Array) -> int:
+    best = 0
+    for place in range(len(log_p)):
+        if log_p[place] > log_p[best]:
+            best = place
+    return best
+
+
+@jit
+def _pick_landing(log_p: Array, uniform: float, temperature: float, shares: Array) -> int:
+    """The place that a number in [0, 1) falls on."""
+    top, total, reached, picked = log_p[_best(log_p)], 0.0, 0.0, 0
+    for place in range(len(log_p)):
+        shares[place] = math.exp((np.float64(log_p[place]) - top) / temperature)
+        total += shares[place]
+    for place in range(len(log_p)):
+        reached += shares[place]
+        if shares[place] > 0:
+            picked = place
+            if reached > uniform * total:
+                break
+    return picked
+
+
+@jit
+def record_actions(record: ChoiceLog, left: Array, chosen: Array, log_p: Array, landed: Array) -> None:
+    """Keep what was chosen in each row that has actions left, with its entry of log_p [B, A]; for a JUMP that of the
+    last row, and what `landed` [B] adds to it."""
+    last = log_p.shape[1] - 1
     for row in range(len(left)):
         action = chosen[row]
         record.last[row] = action
         if left[row] > 0:
             record.actions[row, record.steps[row]] = action
-            record.scores[row, record.steps[row]] = log_p[row, action]
+            record.scores[row, record.steps[row]] = log_p[row, min(action, last)] + landed[row]
             record.steps[row] += 1

@@ -97,6 +97,9 @@ class CpuStep:
         self._turns = _turns(model.config)
         self._widths, self._num_actions = _widths(self._shape), model.config.alphabet.size
         self._memories: WeakKeyDictionary[Cache, Array] = WeakKeyDictionary()
+        self._point = np.zeros(2, np.int64)
+        if model.pointer is not None:
+            self._point[:] = self._matrix(model.pointer.key_matrix.weight)
 
     def step(self, actions: Tensor, canvas: CanvasInput, cache: Cache, counts: Tensor | None = None) -> Tensor:
         """As `Transformer.step`; what comes out of rows without an action is 0."""
@@ -108,18 +111,35 @@ class CpuStep:
         buffers = Buffers(*[np.empty((len(rows), width), np.float32) for width in self._widths])
         model = self._shape, self._layers, self._trunk, self._turns
         held = self._memory(cache), cache.context, cache.lengths.numpy()
-        self._run(kernels.advance, *model, *held, rows, _integers(actions), self._windows(canvas), buffers, hidden)
+        given = rows, self._embedded(actions), self._windows(canvas)
+        self._run(kernels.advance, *model, *held, *given, buffers, hidden)
+        self._keep_pointers(cache, rows, hidden)
         return torch.from_numpy(hidden)
+
+    def _keep_pointers(self, cache: Cache, rows: Array, hidden: Array) -> None:
+        """The pointer's keys of steps that were just taken, to their slots."""
+        if cache.pointers is None:
+            return
+        keys = np.empty((len(rows), cache.pointers.shape[2]), np.float32)
+        # One member alone: to wake the others would take longer.
+        kernels.score(0, 1, np.zeros(1, np.int64), self._point, hidden[rows, 0], keys)
+        cache.pointers.numpy()[rows, np.minimum(cache.lengths.numpy()[rows] - 1, cache.context)] = keys
 
     def read(self, drafts: DraftInputs, rows: Tensor, cache: Cache) -> Tensor:
         """Put drafts [n, S] into rows [n] of the cache, whatever those held; [n, d] behind the last entry of each."""
         counts = _integers(drafts.counts)
         prompts = self._prompts(drafts, counts, _integers(rows))
-        hidden = np.empty((len(counts), self._shape.width), np.float32)
+        # A pointer's keys need what stands behind every position.
+        num_hidden = len(counts) if cache.pointers is None else len(prompts.rows)
+        hidden = np.empty((num_hidden, self._shape.width), np.float32)
         model = self._shape, self._layers, self._trunk, self._turns
-        held = self._memory(cache), cache.context
-        self._run(prompt_kernels.read, *model, *held, prompts, self._panels(len(prompts.rows)), hidden)
+        held, panels = (self._memory(cache), cache.context), self._panels(len(prompts.rows))
+        self._run(prompt_kernels.read, *model, *held, prompts, panels, self._point, hidden)
         cache.lengths.index_copy_(0, rows, drafts.counts)
+        if cache.pointers is not None:
+            keys = panels.points.transpose(0, 2, 1).reshape(-1, panels.points.shape[1])[:num_hidden]
+            cache.pointers.numpy()[prompts.rows, prompts.places] = keys
+            hidden = hidden[prompts.lasts]
         return torch.from_numpy(hidden)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -146,19 +166,26 @@ class CpuStep:
         windows = self._windows(drafts.canvas)
         shown = windows[is_real] if len(windows) else np.empty((0, 0), np.int64)
         is_last = places == counts[owners] - 1
-        return Prompts(_integers(drafts.actions)[is_real], shown, rows[owners], places, is_last, is_last.nonzero()[0])
+        return Prompts(
+            self._embedded(drafts.actions)[is_real], shown, rows[owners], places, is_last, is_last.nonzero()[0]
+        )
 
     def _panels(self, num_positions: int) -> Panels:
         shape, (count, width) = self._shape, prompt_tiles.panels_for(num_positions)
         d, _, _, num_units, _ = self._widths
         slots = shape.slots * shape.slot_width
-        sizes = d, max(d, slots), 3 * d, d, num_units
+        config = self.model.config
+        sizes = d, max(d, slots), 3 * d, d, num_units, config.pointer_width if config.has_jumps else 0
         # Lanes without a position must hold numbers.
-        x, normed, qkv, heads, units = (np.zeros((count, size, width), np.float32) for size in sizes)
+        x, normed, qkv, heads, units, points = (np.zeros((count, size, width), np.float32) for size in sizes)
         longest = max(d, shape.ff_width, slots) if self.weights == "int8" else 0
         padded = -(-longest // prompt_tiles.BYTES) * prompt_tiles.BYTES
         whole, scales = np.zeros((count * width, padded), np.int8), np.zeros(count * width, np.float32)
-        return Panels(x, normed, qkv, heads, units, units.reshape(count, -1), whole, scales)
+        return Panels(x, normed, qkv, heads, units, units.reshape(count, -1), points, whole, scales)
+
+    def _embedded(self, actions: Tensor) -> Array:
+        """The rows of actions in the embedding."""
+        return _integers(self.model.rows_of(actions))
 
     def _windows(self, canvas: CanvasInput) -> Array:
         if not self._shape.slots:
