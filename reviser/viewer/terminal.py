@@ -4,10 +4,10 @@
      13  JUMP 2 after " boats"  {The} boats| lay still¦{.}
      14  INSERT " all"          {The} boats[ all]| lay still{.}
 
-New text is coloured, protected text is dim; without colours the one stands in [brackets], the other in {braces}. The
-line of a JUMP shows where the cursor came from as a broken bar, and underlines the token it went to. Long canvases are
-cut to a view around the cursor. Control characters show as symbols, so a line stays a line and no text can speak to
-the terminal.
+New text is coloured, protected text is dim; without colours the one stands in [brackets], the other in {braces}.
+The line of a JUMP shows where the cursor came from as a broken bar, and underlines the token it went to. Long
+canvases are cut to a view around the cursor. Control characters show as symbols, so a line stays a line and no text
+can speak to the terminal.
 """
 
 from __future__ import annotations
