@@ -178,6 +178,7 @@ def test_every_sampling_field_is_an_option_and_arrives(model: str, capsys: pytes
     values = {
         "temperature": 0.7, "top_k": 9, "top_p": 0.8, "min_p": 0.1, "move_temperature": 0.5, "stop_bias": -0.5,
         "jump_bias": 0.25, "keep_moves": True, "min_tokens": 3, "no_repeat": 4, "calm": True,
+        "moves": True,
     }  # fmt: skip
     assert set(values) == {each.name for each in fields(Sampling)}
     base = ["generate", PROMPT, "--model", model, "--max-actions", 3]
@@ -191,6 +192,9 @@ def test_every_sampling_field_is_an_option_and_arrives(model: str, capsys: pytes
         (["--sampling", "greedy"], GREEDY),
     ):
         assert Sampling(**document(capsys, *base, *flags)["sampling"]) == wanted
+    written = document(capsys, *base, "--no-moves", "--jump-bias", 9)
+    assert written["sampling"]["moves"] is False
+    assert not [name for text in written["texts"] for name in text["actions"] if name.startswith(("MOVE", "JUMP"))]
 
 
 def test_the_help_says_what_the_fields_say() -> None:
@@ -201,7 +205,8 @@ def test_the_help_says_what_the_fields_say() -> None:
     words = " ".join(capture.getvalue().split())
     assert "only the k most probable actions; 0 is all (default 50)" in words
     assert "--calm, --no-calm consecutive MOVEs add up to one distance" in words
-    assert "or take more than needed (default on)" in words
+    assert "or take more than needed; a JUMP stands alone (default on)" in words
+    assert "--moves, --no-moves leave MOVE and JUMP to the model; without, both are forbidden" in words
     assert "as probable as the most probable (default 0.06)" in words
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws import ALPHABET, states
 
-from reviser.actions import INSERT_MOVE, MOVES, OPERATORS, REPLACE
+from reviser.actions import INSERT_MOVE, JUMP, MOVES, OPERATORS, REPLACE
 from reviser.canvas import Canvas, Rules, apply, valid_mask
 from reviser.decoding.board import Board
 from reviser.decoding.cpu.sampling import CpuChooser
@@ -234,6 +234,26 @@ def test_calm_lets_two_moves_follow_each_other_where_they_spell_their_sum() -> N
             distance = ALPHABET.distance(first) + ALPHABET.distance(second)
             is_spelled = distance != 0 and ALPHABET.spell(distance) == (first, second)
             assert bool(calm_bits(first - V) >> (second - V) & 1) == is_spelled
+
+
+@given(st.lists(st.integers(0, (1 << 35) - 1), min_size=1, max_size=4), st.integers(0, 99))
+@settings(max_examples=40)
+def test_without_moves_the_cursor_stays_and_the_model_scores_what_is_left(masks: list[int], seed: int) -> None:
+    # STOP is valid wherever a move is.
+    valid = torch.tensor(masks) & (EVERYTHING | 1 << JUMP) | 1 << 3
+    chance = uniforms(seed_tensor(range(len(masks))), torch.tensor(seed))
+    last, grown = torch.full((len(masks),), ALPHABET.move(-8)), torch.zeros(len(masks), dtype=torch.int64)
+    for more in ({}, {"temperature": 0}, {"calm": True}, {"min_tokens": 3}, {"keep_moves": True, "jump_bias": 9.0}):
+        logits = make_logits(len(masks), seed)
+        log_p = logits.masked_fill(~allowed(valid, ALPHABET), -torch.inf).log_softmax(-1)
+        for kind in (Chooser, CpuChooser):
+            chooser = kind(Sampling(**{"moves": False, **more}), ALPHABET, torch.device("cpu"))
+            actions, scores = chooser.choose(logits.clone(), valid, chance, last, grown)
+            for action, mask in zip(actions.tolist(), valid.tolist(), strict=True):
+                assert ALPHABET.operator(action) != "move"
+                assert ALPHABET.row(action) != V + JUMP
+                assert mask >> (34 if action < V else action - V) & 1
+            torch.testing.assert_close(scores, log_p.gather(1, actions[:, None])[:, 0])
 
 
 def test_without_calm_moves_wander() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from reviser.actions import OPERATORS, Alphabet
-from reviser.canvas import Rules
+from reviser.canvas import Rules, protect
 from reviser.orders.draw import draw
 from reviser.orders.policies import LeftToRight, RandomWalk
 from reviser.orders.record import Draft, Trajectory
@@ -36,6 +36,7 @@ def test_every_row_of_a_small_trajectory_counted_by_hand():
     assert got["non_end_append_fraction"] == 0.5
     assert got["revised_fraction"] == 1.0
     assert got["travel_per_token"] == 1.0
+    assert (got["operations_per_token"], got["jumps_per_token"]) == (pytest.approx(7 / 3), pytest.approx(2 / 3))
     assert got["turn_fraction"] == 0.0
     assert (got["mean_tokens"], got["std_tokens"], got["mean_actions"]) == (3.0, 0.0, 7.0)
 
@@ -46,6 +47,33 @@ def test_a_move_right_behind_one_the_other_way_turns_back():
     actions = (1, 2, 3, move(-2), move(-1), move(1), 4, move(-1), move(1), ALPHABET.stop)
     got = summarise([Trajectory(Draft.continuation([9], RULES), actions, (True,) * len(actions))])
     assert got["turn_fraction"] == pytest.approx(2 / 5)
+
+
+def test_a_jump_counts_once_however_it_is_spelled():
+    move, jump = ALPHABET.move, ALPHABET.jump
+    # Two MOVEs and one JUMP are a jump each; REPLACE and its INSERT are one operation.
+    spelled = (1, 2, 3, move(-2), move(-1), 4, move(2), 5, ALPHABET.replace, 6, ALPHABET.stop)
+    pointed = (1, 2, 3, jump(1), 4, jump(4), 5, ALPHABET.replace, 6, ALPHABET.stop)
+    first, second = (
+        summarise([Trajectory(Draft.continuation([9], RULES), actions, (True,) * len(actions))], num_bytes=20)
+        for actions in (spelled, pointed)
+    )
+    same = ("operations_per_token", "operations_per_byte", "jumps_per_token", "travel_per_token", "mean_tokens",
+            "non_end_append_fraction", "revised_fraction", "mean_insertion_position")  # fmt: skip
+    assert [first[key] for key in same] == [second[key] for key in same]
+    assert (first["operations_per_byte"], first["jumps_per_token"]) == (8 / 20, 2 / 5)
+    assert (first["actions_per_byte"], second["actions_per_byte"]) == (10 / 20, 9 / 20)
+    assert (first["move_fraction"], second["move_fraction"]) == (3 / 10, 2 / 9)
+    assert (second["mean_move_distance"], second["backward_fraction"]) == (2.5, 0.5)
+
+
+def test_the_end_is_the_last_open_boundary_and_spans_between_are_text():
+    rules = Rules(ALPHABET, frozenset(OPERATORS))
+    draft = Draft((1, 2, 3, 4, 5, 6), 5, rules, protect(6, [(0, 1), (2, 4), (5, 6)], ends=[0, 6]))
+    actions = (7, ALPHABET.jump(1), 8, ALPHABET.stop)
+    got = summarise([Trajectory(draft, actions, (True,) * 4)])
+    assert (got["mean_tokens"], got["non_end_append_fraction"], got["revised_fraction"]) == (6.0, 0.5, 1.0)
+    assert got["mean_insertion_position"] == 0.5
 
 
 def test_the_random_walk_alone_shows_what_the_paper_shows_of_its_model():

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from laws import pick_valid
 from test_tokenizer import unigram, wordpiece
 
-from reviser.actions import OPERATORS
-from reviser.canvas import Rules, apply, is_valid
+from reviser.actions import JUMP, OPERATORS
+from reviser.canvas import CLOSED, FIXED, Canvas, Rules, apply, is_valid, protect
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import parse_order
 from reviser.orders.rng import Random
@@ -153,11 +153,12 @@ TEXTS = st.text(alphabet="ab \n\té漢🙂\u0301\u200d\ufe0f🇫🇷👩🚀ع\u
 def trajectories(draw):
     """Any trajectory over bytes with every operator, so that most characters stand in halves on the way."""
     given_text, pool = draw(TEXTS), draw(TEXTS) + b"\xe2\x82\xac" + draw(st.binary(max_size=4))
-    prefix = draw(st.integers(0, len(given_text)))
-    suffix = draw(st.integers(0, len(given_text) - prefix))
-    cursor = draw(st.integers(prefix, len(given_text) - suffix))
-    rules = Rules(byte_tokenizer().alphabet, frozenset(OPERATORS), prefix, suffix, max_length=len(given_text) + 24)
-    draft = Draft(tuple(given_text), cursor, rules)
+    size = len(given_text)
+    fixed = draw(st.lists(st.sampled_from([0, 0, 0, FIXED, FIXED | CLOSED]), min_size=size, max_size=size))
+    marks = (draw(st.sampled_from([0, CLOSED])), *fixed)
+    places = Canvas(tuple(given_text), marks=marks).open_boundaries()
+    rules = Rules(byte_tokenizer().alphabet, frozenset(OPERATORS), max_length=size + 24)
+    draft = Draft(tuple(given_text), draw(st.sampled_from(places)), rules, marks) if places else Draft((), 0, rules)
     canvas, actions = draft.canvas, []
     for number, text in draw(st.lists(st.tuples(st.integers(0, 40), st.sampled_from(list(pool))), max_size=70)):
         # Half of the choices are inserts, or little would ever stand there to edit.
@@ -239,10 +240,10 @@ def operators_of(trajectory):
 
 @pytest.fixture
 def edited(browser, tmp_path):
-    """A page of one trajectory that uses every operator."""
+    """A page of one trajectory that uses every operator but JUMP."""
     tokenizer = load("default")
     drawn = (drawn_by("scramble:edit=0.3", tokenizer, prefix=3, number=number) for number in range(1, 500))
-    trajectory = next(each for each in drawn if operators_of(each) == set(OPERATORS))
+    trajectory = next(each for each in drawn if operators_of(each) == set(OPERATORS) - {"jump"})
     show(browser, tmp_path, [trajectory], tokenizer)
     return trajectory
 
@@ -351,6 +352,31 @@ def test_what_was_marked_is_marked(browser, tmp_path):
     before = "document.querySelector('.cursor').compareDocumentPosition(each) & Node.DOCUMENT_POSITION_PRECEDING"
     tokens = "Array.from(document.querySelectorAll('#canvas .token'))"
     assert browser.run(f"{tokens}.filter((each) => {before}).map((each) => each.textContent).join('')") == "abcf"
+
+
+def test_a_jump_draws_an_arc_and_names_where_it_lands(browser, tmp_path):
+    tokenizer, alphabet = byte_tokenizer(), byte_tokenizer().alphabet
+    rules = Rules(alphabet, frozenset(OPERATORS), max_length=64)
+    draft = Draft.edit(b"abcdefgh", rules, protect(8, [(0, 2), (4, 6)], ends=[0]))
+    actions = (alphabet.jump(3), 120, alphabet.jump(9), alphabet.move(-1), alphabet.jump(2), alphabet.stop)
+    ranked = (((alphabet.jump(8), -0.5), (alphabet.jump(6), -1.0), (alphabet.num_text + JUMP, -2.0)),)
+    trajectory = Trajectory(draft, actions, (True,) * len(actions))
+    show(browser, tmp_path, [trajectory], tokenizer, log_probabilities=(-0.25,), alternatives=ranked)
+    text = "Array.from(document.querySelectorAll('{}'), (each) => each.textContent)"
+    names = [browser.run(f"reviser.go({step}), " + text.format("#step .action .label"))[0] for step in range(1, 7)]
+    assert names == ["JUMP 3 after c", "INSERT x", "JUMP 9 to the end", "MOVE -1", "JUMP 2 after b", "STOP"]
+    considered = browser.run("reviser.go(1), " + text.format("#step li .label"))
+    assert considered == ["JUMP 8 to the end", "JUMP 6 after f", "JUMP", "JUMP 3 after c"]
+    landings = [browser.run(f"reviser.go({step}), " + text.format("#canvas .landing")) for step in range(7)]
+    assert landings == [[], ["c"], [], ["h"], [], ["b"], []]
+    arc = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done("
+    arc += "[!document.querySelector('#arc').hasAttribute('hidden'), !!document.querySelector('.origin')]))))"
+    arcs = [browser.run(f"reviser.go({step}), {arc}") for step in range(7)]
+    assert arcs == [[step in (1, 3, 5)] * 2 for step in range(7)]
+    spans = [browser.run(text.format(f"#canvas .protected{part}")) for part in ("", ".begins", ".ends")]
+    assert spans == [["a", "b", "e", "f"], ["a", "e"], ["b", "f"]]
+    assert browser.run("reviser.revisions(0)") == [2]
+    assert "100% of insertions not at the end" in browser.run("document.querySelector('#about p').textContent")
 
 
 def test_a_way_back_is_one_revision_and_an_insert_at_the_end_is_none(browser, tmp_path):

@@ -110,7 +110,7 @@ def test_the_page_holds_seed_actions_scores_and_noise_as_they_are():
     scores = (*(-0.12345 * step for step in range(n - 2)), -math.inf)
     ranked = tuple(((97, -0.5), (BYTES.alphabet.stop, -math.inf)) for _ in range(n - 1))
     [got] = data_of(page([Example(drawn, "x < y", scores, ranked)], BYTES, "t"))["examples"]
-    assert (got["draft"], got["cursor"], got["prefix"], got["suffix"]) == ([97, 98, 99], 3, 3, 0)
+    assert (got["draft"], got["cursor"], got["marks"]) == ([97, 98, 99], 3, [2, 3, 3, 1])
     assert tuple(got["actions"]) == drawn.actions
     assert [index not in got["noise"] for index in range(n)] == list(drawn.has_loss)
     assert got["title"] == "x < y"

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from laws import ALPHABET, TEXT, pick_valid, states
 from rich.cells import cell_len
 from rich.console import Console
+from rich.text import Text
 from screen import COLOUR, Screen
 
-from reviser.canvas import Canvas, Rules, apply
+from reviser.actions import OPERATORS
+from reviser.canvas import Canvas, Rules, apply, protect
 from reviser.decoding.requests import Event
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import parse_order
@@ -40,8 +42,6 @@ def make_console(width: int = 80, height: int = 24, has_colour: bool = True) -> 
 
 def make_trajectory(text: str, number: int, order: str = "scramble") -> Trajectory:
     """Some way to write a text in bytes, every operator allowed."""
-    from reviser.actions import OPERATORS
-
     rules = Rules(BYTES.alphabet, frozenset(OPERATORS), max_length=4096)
     target = BYTES.encode(text)
     return parse_order(order).draw(Draft.continuation(target[:2], rules), target, Random.of(number))
@@ -109,7 +109,7 @@ def test_wrapping_loses_nothing_but_spaces_and_knows_the_line_of_the_cursor(text
     tokens = tuple(BYTES.encode(text))
     canvas = Canvas(tokens, data.draw(st.integers(0, len(tokens))))
     pieces = BYTES.pieces(tokens)
-    shown = draw(canvas, pieces, [None] * len(tokens), Rules(BYTES.alphabet), is_plain=False)
+    shown = draw(canvas, pieces, [None] * len(tokens), is_plain=False)
     before = printable("".join(pieces[: canvas.cursor]))
     lines, line = wrap(make_console(), shown, data.draw(st.integers(20, 60)))
     assert "".join(each.plain for each in lines).replace(" ", "") == shown.plain.replace("\n", "").replace(" ", "")
@@ -117,26 +117,53 @@ def test_wrapping_loses_nothing_but_spaces_and_knows_the_line_of_the_cursor(text
     assert until.startswith(before.replace("\n", "").replace(" ", "") + "▏")
 
 
-@given(TEXTS, st.integers(0, 9), st.integers(0, 9))
-def test_the_final_text_is_the_text_without_what_speaks_to_the_terminal(text: str, prefix: int, suffix: int) -> None:
-    tokens = BYTES.encode(text)
-    prefix = min(prefix, len(tokens))
-    rules = Rules(BYTES.alphabet, prefix=prefix, suffix=min(suffix, len(tokens) - prefix))
-    final = draw_final(Canvas(tuple(tokens)), rules, BYTES).plain
+@given(TEXTS, st.lists(st.integers(0, 9), max_size=4))
+def test_the_final_text_is_the_text_without_what_speaks_to_the_terminal(text: str, fixed: list[int]) -> None:
+    tokens = tuple(BYTES.encode(text))
+    marks = protect(len(tokens), [(place, place + 1) for place in fixed if place < len(tokens)])
+    final = draw_final(Canvas(tokens, marks=marks), BYTES).plain
     assert final == printable(text)
     assert not {"\x1b", "\r", "\t", "\x9b", "\x07", "\u202e"} & set(final)
     assert final.count("\n") == text.count("\n")
 
 
-def test_new_text_lights_up_and_fades() -> None:
-    rules = Rules(BYTES.alphabet, prefix=1, suffix=1)
+def styles_of(shown: Text) -> dict[str, str]:
+    return {shown.plain[span.start : span.end]: str(span.style) for span in shown.spans}
+
+
+def test_new_text_lights_up_and_fades_and_protected_text_is_dim() -> None:
     tokens, ages = (*b"pabcds",), [None, 0, 1, len(FADE) - 1, len(FADE), None]
-    shown = draw(Canvas(tokens, 2), BYTES.pieces(tokens), ages, rules, is_plain=False)
-    styles = {shown.plain[span.start : span.end]: str(span.style) for span in shown.spans}
+    canvas = Canvas(tokens, 2, marks=protect(6, [(0, 1), (5, 6)], ends=[0, 6]))
+    shown = draw(canvas, BYTES.pieces(tokens), ages, is_plain=False)
+    styles = styles_of(shown)
     assert shown.plain == "pa▏bcds"
     assert styles == {"p": "dim", "a": FADE[0], "▏": styles["▏"], "b": FADE[1], "c": FADE[-1], "s": "dim"}
     assert "yellow" in styles["▏"]
-    assert draw(Canvas(tokens, 2), BYTES.pieces(tokens), ages, rules, is_plain=True).plain == "p[a]|bcds"
+    assert draw(canvas, BYTES.pieces(tokens), ages, is_plain=True).plain == "{p}[a]|bcd{s}"
+
+
+def test_several_spans_are_protected_and_one_that_goes_on_is_one() -> None:
+    tokens = (*b"abcdefg",)
+    canvas = Canvas(tokens, 3, marks=protect(7, [(0, 1), (1, 3), (5, 7)], ends=[7]))
+    assert draw(canvas, BYTES.pieces(tokens), [None] * 7, is_plain=True).plain == "{a}{bc}|de{fg}"
+    final = draw_final(canvas, BYTES)
+    assert (final.plain, styles_of(final)) == ("abcdefg", {"abc": "dim", "fg": "dim"})
+
+
+@pytest.mark.usefixtures("every_frame")
+def test_a_jump_shows_where_it_came_from_for_one_step_and_says_where_it_goes() -> None:
+    alphabet, rules = BYTES.alphabet, Rules(BYTES.alphabet, frozenset(OPERATORS), max_length=64)
+    start = Draft.edit(b"one two", rules, protect(7, [(1, 3)]))
+    actions = (alphabet.jump(4), 45, alphabet.jump(0), alphabet.jump(8), alphabet.stop)
+    trajectory = Trajectory(start, actions, (True,) * len(actions))
+    out = show(trajectory, make_console(has_colour=False))[0]
+    for line in ("o{ne} |two¦", "o{ne} [-]|two", "|o{ne} -¦two", "¦o{ne} -two|", "o{ne} -two|"):
+        assert f"{line}\n" in out
+    for name in ('JUMP 4 after " "', "JUMP 0 to the front", "JUMP 8 to the end"):
+        assert name in out
+    assert "8 tokens, 3 moves, " in out
+    shown = draw(Canvas((*b"abc",), 1), ["a", "b", "c"], [None] * 3, is_plain=False, old_cursor=3)
+    assert (shown.plain, styles_of(shown)["a"], styles_of(shown)["¦"]) == ("a▏bc¦", "underline", "yellow")
 
 
 @pytest.mark.usefixtures("every_frame")
@@ -163,7 +190,7 @@ def test_the_status_tells_the_action_and_the_counts() -> None:
     trajectory = make_trajectory("some words here", 2)
     wide, narrow = (show(trajectory, make_console(width, has_colour=False))[0] for width in (100, 40))
     num_moves = sum(map(BYTES.alphabet.is_move, trajectory.actions))
-    last = f"{len(trajectory.actions):>4}  STOP              p 0.61"
+    last = f"{len(trajectory.actions):>4}  STOP                    p 0.61"
     assert f"{last}   13 tokens, {num_moves} moves, " in wide
     assert f"{last}\n13 tokens, {num_moves} moves, " in narrow
 

@@ -383,9 +383,8 @@ def _print_text(
     else:
         from reviser.viewer.live import draw_final
 
-        console.print(draw_final(text.decoded.canvas, text.draft.rules, writer.tokenizer), overflow="fold")
-    rules, given = text.draft.rules, len(text.draft.canvas.tokens)
-    before = given - rules.prefix - rules.suffix
+        console.print(draw_final(text.decoded.canvas, writer.tokenizer), overflow="fold")
+    before = len(text.draft.tokens) - text.draft.prefix - text.draft.suffix
     tokens = f", {text.num_tokens - before:+d} tokens" if before else f" for {_count(text.num_tokens, 'token')}"
     parts = [
         f"{_count(text.num_actions, 'action')}{tokens}",

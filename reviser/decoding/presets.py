@@ -12,13 +12,13 @@ from dataclasses import dataclass, fields
 from reviser.decoding.arguments import check_number, check_switch, check_whole
 from reviser.errors import ConfigError
 
-WHOLE, SWITCHES = ("top_k", "min_tokens", "no_repeat"), ("keep_moves", "calm")
+WHOLE, SWITCHES = ("top_k", "min_tokens", "no_repeat"), ("keep_moves", "calm", "moves")
 """The settings of `Sampling` that are no plain numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How actions are drawn from the model's distribution; the last seven are off by default."""
+    """How actions are drawn from the model's distribution; all from `keep_moves` on do nothing by default."""
 
     temperature: float = 0.9
     """Divides log-probabilities; 0 always takes the most probable action."""
@@ -45,6 +45,8 @@ class Sampling:
     calm: bool = False
     """Consecutive MOVEs add up to one distance, largest first, and never turn back or take more than needed; a JUMP
     stands alone."""
+    moves: bool = True
+    """Leave MOVE and JUMP to the model; without, both are forbidden and the cursor goes only with what it writes."""
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -80,7 +82,12 @@ class Sampling:
     def has_guards(self) -> bool:
         """Whether anything changes the scores before temperature."""
         is_shaped = self.move_temperature is not None or self.stop_bias != 0 or self.jump_bias != 0
-        return is_shaped or self.calm or self.min_tokens > 0 or self.no_repeat > 0
+        return is_shaped or self.has_forbidden or self.no_repeat > 0
+
+    @property
+    def has_forbidden(self) -> bool:
+        """Whether some actions that are valid may be forbidden."""
+        return self.calm or not self.moves or self.min_tokens > 0
 
 
 DEFAULT = Sampling(temperature=1.0, top_k=50, min_p=0.06, calm=True)

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from reviser.actions import JUMP, MAX_MOVE_EXPONENT, MOVES, NUM_SPECIAL, REPLACE, STOP, Alphabet
+from reviser.actions import EVERYTHING, JUMP, MAX_MOVE_EXPONENT, MOVES, NUM_SPECIAL, REPLACE, STOP, Alphabet
 from reviser.canvas import Canvas
 from reviser.decoding.presets import GREEDY, PAPER, Sampling
 from reviser.model.pointer import score_landings
@@ -39,6 +39,8 @@ __all__ = [
     "TIES",
 ]  # fmt: skip
 
+STILL = EVERYTHING & ~sum(1 << offset for offset in (*range(MOVES, REPLACE), JUMP))
+"""The mask of all actions that leave the cursor to insertions and removals."""
 TIES = 14
 """How many scores equal to the k-th may stay beside the k best."""
 
@@ -93,13 +95,11 @@ def repeated_tokens(canvas: Canvas, size: int) -> set[int]:
 
 def calm_bits(last: int) -> int:
     """What may follow a special action V + last under `calm`, as bits of a validity mask."""
-    everything = (1 << (NUM_SPECIAL + 1)) - 1
-    still = everything & ~sum(1 << offset for offset in (*range(MOVES, REPLACE), JUMP))
     if not MOVES <= last < REPLACE:
-        return still if last == JUMP else everything
+        return STILL if last == JUMP else EVERYTHING
     exponent, is_back = divmod(last - MOVES, 2)
     smaller = range(exponent if exponent < MAX_MOVE_EXPONENT else exponent + 1)
-    return still | sum(1 << (MOVES + 2 * i + is_back) for i in smaller)
+    return STILL | sum(1 << (MOVES + 2 * i + is_back) for i in smaller)
 
 
 class Chooser:
@@ -209,7 +209,7 @@ class Chooser:
         """The log-probabilities with what the guards forbid out, STOP biased and moves at their temperature."""
         sampling, first = self.sampling, self.alphabet.num_text
         scores = self._copy(log_p)
-        if sampling.calm or sampling.min_tokens:
+        if sampling.has_forbidden:
             allowed = self._guard_bits(valid, last, grown)
             scores[:, first:].masked_fill_((allowed[:, None] & self._bits) == 0, -torch.inf)
         if sampling.no_repeat:
@@ -229,8 +229,10 @@ class Chooser:
 
     def _guard_bits(self, valid: Tensor, last: Tensor | None, grown: Tensor | None) -> Tensor:
         """The validity masks without the moves and STOPs that are forbidden; never empty."""
-        if self.sampling.calm:
-            # STOP is valid wherever a MOVE or a JUMP is, so something is left.
+        # STOP is valid wherever a MOVE or a JUMP is, so something is left.
+        if not self.sampling.moves:
+            valid = valid & STILL
+        elif self.sampling.calm:
             valid = valid & self._calm.index_select(0, self._rows_of(last, "calm"))
         if self.sampling.min_tokens:
             is_short = _given(grown, "grown", "min_tokens") < self.sampling.min_tokens

@@ -45,7 +45,7 @@ class Text:
     text: str
     """The whole canvas."""
     new: str
-    """What stands between the protected texts: the continuation, or what fills the gap."""
+    """What stands between the protected ends: the continuation, or what fills the gap."""
     log_probability: float
     """Of all actions, under the model itself."""
     draft: Draft
@@ -75,8 +75,7 @@ class Text:
     @property
     def num_tokens(self) -> int:
         """Of `new`."""
-        rules = self.draft.rules
-        return len(self.decoded.canvas.tokens) - rules.prefix - rules.suffix
+        return len(self.decoded.canvas.tokens) - self.draft.prefix - self.draft.suffix
 
     @property
     def score(self) -> float:
@@ -292,8 +291,8 @@ class Writer:
         return Rules(config.alphabet, frozenset(config.operators), max_length=longest)
 
     def _read(self, draft: Draft, decoded: Decoded) -> Text:
-        tokens, rules = decoded.canvas.tokens, draft.rules
-        new = tokens[rules.prefix : len(tokens) - rules.suffix]
+        tokens = decoded.canvas.tokens
+        new = tokens[draft.prefix : len(tokens) - draft.suffix]
         return Text(
             self.tokenizer.decode(tokens),
             self.tokenizer.decode(new),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
-from reviser.orders.statistics import ROWS
+from reviser.orders.statistics import rows_of
 from reviser.reports.results import Document
 from reviser.reports.tables import (
     NOTHING,
@@ -290,11 +290,11 @@ def trajectories(document: Document) -> list[Table]:
         f"{show(row['length_ratio'])} times as long as the references"
         for row in document["rows"]
     ]
-    return [tabulate("How systems edited", ROWS, cells, notes)]
+    return [tabulate("How systems edited", rows_of(columns.values()), cells, notes)]
 
 
 def _statistic(values: Row) -> Cell:
-    return lambda line: _show_statistic(values[line[1]], line[2])
+    return lambda line: _show_statistic(values.get(line[1]), line[2])
 
 
 def _show_statistic(value: Any, form: str) -> str:

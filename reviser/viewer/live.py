@@ -4,7 +4,8 @@
       12  MOVE -3           p 0.41   3 tokens, 4 moves, 310 actions/s
 
 Lines wrap at the terminal's width; of a canvas that is higher than the screen the part around the cursor is shown.
-Protected text is dim. Without colours the text of the last action stands in brackets.
+Protected text is dim. Without colours it stands in braces, and the text of the last action in brackets. Right after a
+JUMP a broken bar shows where the cursor came from.
 """
 
 from __future__ import annotations
@@ -15,26 +16,38 @@ import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
-from rich.cells import set_cell_size
 from rich.console import Console
 from rich.live import Live
 from rich.style import Style
 from rich.text import Text
 
 from reviser.actions import Alphabet
-from reviser.canvas import Canvas, Rules
+from reviser.canvas import Canvas
 from reviser.decoding.requests import Event
 from reviser.orders.record import Draft
 from reviser.tokenizer import Tokenizer
-from reviser.viewer.terminal import BAR, CURSOR, PLAIN_BAR, PROTECTED, name_action, visible
+from reviser.viewer.terminal import (
+    BAR,
+    CURSOR,
+    LEFT,
+    OLD_BAR,
+    PLAIN_BAR,
+    PROTECTED,
+    brace,
+    fit,
+    name_action,
+    style_of,
+    visible,
+)
 
 FADE = ("black on bright_green", "bold bright_green", "bright_green", "green", "green", "green")
 """How text looks that came 0, 1, 2, ... actions ago; what is older looks like any text."""
 FRAMES_PER_S = 60
 """No more frames than that are drawn, however quick the model is."""
-WIDE = 72
-"""Cells that hold all there is to say about an action."""
+NAME, WIDE = 22, 78
+"""Cells for the name of an action, and those that hold all there is to say about it."""
 GIVEN = -1
 """When text came that stood on the canvas before the first action."""
 _BAR_STYLE = Style.parse(CURSOR) + Style(meta={"bar": True})
@@ -91,30 +104,32 @@ def follow(births: tuple[int, ...], before: Canvas, after: Canvas, step: int) ->
     return births[:kept] + (step,) * (len(new) - kept) + births[len(births) - tail :]
 
 
-def draw(canvas: Canvas, pieces: Sequence[str], ages: Sequence[int | None], rules: Rules, is_plain: bool) -> Text:
-    """The canvas with its cursor; an age of None is text that was given."""
+def draw(
+    canvas: Canvas, pieces: Sequence[str], ages: Sequence[int | None], is_plain: bool, old_cursor: int | None = None
+) -> Text:
+    """The canvas with its cursor; an age of None is text that was given, `old_cursor` where a JUMP came from."""
     shown = Text()
-    end = len(pieces) - rules.suffix
     for index in range(len(pieces) + 1):
         if index == canvas.cursor:
             shown.append(PLAIN_BAR if is_plain else BAR, _BAR_STYLE)
+        elif index == old_cursor:
+            shown.append(OLD_BAR, LEFT)
         if index == len(pieces):
             break
         piece, age = printable(pieces[index]), ages[index]
         if age is not None and age < len(FADE):
             shown.append(f"[{piece}]" if is_plain and age == 0 else piece, FADE[age])
         else:
-            shown.append(piece, "" if rules.prefix <= index < end else PROTECTED)
+            shown.append(brace(piece, canvas, index) if is_plain else piece, style_of(canvas, index, old_cursor))
     return shown
 
 
-def draw_final(canvas: Canvas, rules: Rules, tokenizer: Tokenizer) -> Text:
+def draw_final(canvas: Canvas, tokenizer: Tokenizer) -> Text:
     """The text alone, what was protected dim."""
-    pieces = tokenizer.pieces(canvas.tokens)
-    end = len(pieces) - rules.suffix
-    parts = pieces[: rules.prefix], pieces[rules.prefix : end], pieces[end:]
-    styles = PROTECTED, "", PROTECTED
-    return Text.assemble(*((printable("".join(part)), style) for part, style in zip(parts, styles, strict=True)))
+    shown = Text()
+    for is_fixed, group in groupby(enumerate(tokenizer.pieces(canvas.tokens)), lambda each: canvas.is_fixed(each[0])):
+        shown.append(printable("".join(piece for _, piece in group)), PROTECTED if is_fixed else "")
+    return shown
 
 
 def printable(piece: str) -> str:
@@ -138,6 +153,7 @@ class Frames:
     console: Console
     top: int = 0
     num_moves: int = 0
+    old_cursor: int | None = None
     canvas: Canvas = field(init=False)
     births: tuple[int, ...] = field(init=False)
 
@@ -152,7 +168,9 @@ class Frames:
     def take(self, event: Event) -> None:
         """Go on to the canvas after an action."""
         self.births = follow(self.births, self.canvas, event.canvas, event.step)
-        self.num_moves += self.alphabet.is_move(event.action)
+        has_jumped = self.alphabet.is_jump(event.action)
+        self.num_moves += has_jumped or self.alphabet.is_move(event.action)
+        self.old_cursor = self.canvas.cursor if has_jumped else None
         self.canvas = event.canvas
 
     def frame(self, event: Event | None = None, rate: float = 0.0) -> Text:
@@ -161,7 +179,7 @@ class Frames:
         now = GIVEN if event is None else event.step
         ages = [None if birth == GIVEN else now - birth for birth in self.births]
         pieces = self.tokenizer.pieces(self.canvas.tokens)
-        shown = draw(self.canvas, pieces, ages, self.start.rules, self.console.no_color)
+        shown = draw(self.canvas, pieces, ages, self.console.no_color, self.old_cursor)
         lines, cursor = wrap(self.console, shown, width)
         status = self._status(event, rate, width)
         # One line is for the cursor that a terminal leaves below what was written.
@@ -173,8 +191,8 @@ class Frames:
         """About the last action and about all; a line each where one does not hold both."""
         parts = ["reading the prompt"]
         if event is not None:
-            rules, name = self.start.rules, set_cell_size(name_action(event.action, self.tokenizer), 16)
-            num_tokens = len(self.canvas.tokens) - rules.prefix - rules.suffix
+            name = fit(name_action(event.action, self.tokenizer, self.canvas), NAME)
+            num_tokens = len(self.canvas.tokens) - self.start.prefix - self.start.suffix
             parts = [
                 f"{event.step + 1:>4}  {name}  p {math.exp(event.log_probability):.2f}",
                 f"{num_tokens} tokens, {self.num_moves} moves, {rate:.0f} actions/s",

@@ -10,7 +10,7 @@ static/replay.js, which executes actions as canvas.py does.
 >>> from reviser.orders.record import Draft
 >>> draft = Draft.continuation([72], Rules(Alphabet(num_text=257, pad=256)))
 >>> html = page([Example(Trajectory(draft, (105, 260), (True, True)))], load("bytes"), "Hi")
->>> '"draft":[72],"cursor":1,"prefix":1,"suffix":0,"actions":[105,260]' in html
+>>> '"draft":[72],"cursor":1,"marks":[2,1],"actions":[105,260]' in html
 True
 """
 
@@ -96,7 +96,7 @@ def _check(example: Example, tokenizer: Tokenizer, number: int) -> None:
 
 
 def _special_actions(alphabet: Alphabet) -> list[tuple[str, str, int]]:
-    """Name, operator and operand of each action behind the text tokens."""
+    """Name, operator and operand of each action behind the text tokens; the ids behind these are the JUMPs."""
     actions = range(alphabet.num_text, alphabet.num_text + NUM_SPECIAL)
     return [
         (alphabet.name(a), alphabet.operator(a) or alphabet.name(a).lower(), alphabet.distance(a) or alphabet.span(a))
@@ -139,13 +139,12 @@ def _bytes_of(token: int, tokenizer: Tokenizer) -> bytes:
 
 
 def _to_data(example: Example) -> dict[str, Any]:
-    trajectory, rules = example.trajectory, example.trajectory.draft.rules
+    trajectory = example.trajectory
     data: dict[str, Any] = {
         "title": visible(example.title)[:MAX_TITLE],
         "draft": trajectory.draft.tokens,
         "cursor": trajectory.draft.cursor,
-        "prefix": rules.prefix,
-        "suffix": rules.suffix,
+        "marks": trajectory.draft.marks,
         "actions": trajectory.actions,
     }
     if trajectory.log_q is not None and math.isfinite(trajectory.log_q):

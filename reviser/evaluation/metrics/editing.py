@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ MOST_PATHS = 6
 """Cursor paths in one plot."""
 RATIOS = {
     "actions_per_token": ("actions", "tokens"),
+    "operations_per_token": ("operations", "tokens"),
+    "jumps_per_token": ("jumps", "tokens"),
     "insert_fraction": ("inserts", "actions"),
     "move_fraction": ("moves", "actions"),
     "mean_move_distance": ("travel", "moves"),
@@ -37,6 +40,8 @@ RATIOS = {
     "turn_fraction": ("turns", "moves"),
 }
 """Statistics of trajectories as one sum over another, so that they have errors."""
+A_BYTE = {"actions_per_byte": "actions", "operations_per_byte": "operations"}
+"""The same over the bytes of what was written."""
 
 
 def trajectories_of(generations: Sequence[Generation], system: str) -> list[Trajectory]:
@@ -60,11 +65,12 @@ def describe(
 ) -> dict[str, Any]:
     """Statistics of a system, what the order alone gives at its lengths, and its lengths against the references'."""
     trajectories, own = trajectories_of(generations, system), [each for each in generations if each.system == system]
+    num_bytes = sum(_sizes(generations, system))
     return {
         "system": system,
         "order": None if order is None else format_order(order),
-        "statistics": summarise(trajectories),
-        "null": None if order is None else summarise(null_trajectories(trajectories, order, seed)),
+        "statistics": summarise(trajectories, num_bytes),
+        "null": None if order is None else summarise(null_trajectories(trajectories, order, seed), num_bytes),
         "stopped_share": Measure.of([float(each.is_stopped) for each in own]).value,
         "length_ratio": _ratio([len(each.text) for each in own], [len(each.reference) for each in own]),
         "n": len(trajectories),
@@ -75,25 +81,32 @@ def measure(generations: Sequence[Generation], system: str) -> dict[str, Any]:
     """A system's statistics; those that are one sum over another as measures, with errors over prompts."""
     drawn = trajectories_of(generations, system)
     prompts = [each.prompt_id for each in generations if each.system == system and each.record is not None]
-    found, counts = summarise(drawn), list[Counts]()
+    sizes, counts = _sizes(generations, system), list[Counts]()
+    found = summarise(drawn, sum(sizes))
     for trajectory in drawn:
         counts.append(Counts())
         counts[-1].add(trajectory)
-    for key, (top, bottom) in RATIOS.items():
-        parts = ([float(getattr(each, part)) for each in counts] for part in (top, bottom))
-        if (share := quotient(prompts, *parts)) is not None:
+    sums = {part: [float(getattr(each, part)) for each in counts] for pair in RATIOS.values() for part in pair}
+    sums["bytes"] = list(map(float, sizes))
+    for key, (top, bottom) in (RATIOS | {key: (part, "bytes") for key, part in A_BYTE.items()}).items():
+        if (share := quotient(prompts, sums[top], sums[bottom])) is not None:
             found[key] = asdict(share)
     ends = found["end_append_fraction"]
     found["non_end_append_fraction"] = ends and {**ends, "value": 1 - ends["value"]}
     return found
 
 
+def _sizes(generations: Sequence[Generation], system: str) -> list[int]:
+    """Bytes of each text whose trajectory is known."""
+    return [len(each.text.encode()) for each in generations if each.system == system and each.record is not None]
+
+
 def null_trajectories(trajectories: Sequence[Trajectory], order: Order, seed: int = 0) -> list[Trajectory]:
     """One trajectory of the order for each given one, with as many tokens; tokens do not matter."""
     drawn = []
     for number, trajectory in enumerate(trajectories):
-        given, rules = trajectory.draft.rules, trajectory.draft.rules
-        count = len(trajectory.final.tokens) - given.prefix - given.suffix
+        draft, rules = trajectory.draft, trajectory.draft.rules
+        count = len(trajectory.final.tokens) - draft.prefix - draft.suffix
         free = Rules(rules.alphabet, rules.operators | order.needs, max_length=max(count, 1))
         token = 1 if rules.alphabet.pad == 0 else 0
         drawn.append(draw_by_method(order, Draft.continuation((), free), [token] * count, Random.of(seed, number)))
@@ -102,28 +115,37 @@ def null_trajectories(trajectories: Sequence[Trajectory], order: Order, seed: in
 
 def cursor_path(trajectory: Trajectory) -> list[float]:
     """Where the cursor stands after each action, in the editable part: 0 at its front, 1 at its end."""
-    rules, path = trajectory.draft.rules, []
+    draft, path = trajectory.draft, []
     for state in trajectory.states():
-        length = len(state.tokens) - rules.prefix - rules.suffix
-        path.append((state.cursor - rules.prefix) / length if length else 1.0)
+        length = len(state.tokens) - draft.prefix - draft.suffix
+        path.append((state.cursor - draft.prefix) / length if length else 1.0)
     return path
 
 
 def insertion_times(trajectory: Trajectory) -> list[float]:
-    """For each token of the final text, in its order, when it was inserted: 0 first, 1 last."""
-    rules, stamps = trajectory.draft.rules, list[int]()
+    """For each token of the final text that was not given, in its order, when it was inserted: 0 first, 1 last."""
+    alphabet = trajectory.draft.rules.alphabet
+    stamps: list[int | None] = [None] * len(trajectory.draft.tokens)
     for number, (state, action) in enumerate(zip(trajectory.states(), trajectory.actions, strict=False)):
-        place = state.cursor - rules.prefix
-        if rules.alphabet.is_insert(action):
+        place, operator = state.cursor, alphabet.operator(action)
+        if alphabet.is_insert(action):
             stamps[place - state.is_replacing : place] = [number]
-        elif action == rules.alphabet.delete:
+        elif operator == "delete":
             del stamps[place - 1]
-        elif action not in (rules.alphabet.stop, rules.alphabet.replace) and not rules.alphabet.distance(action):
+        elif operator not in (None, "replace", "move", "jump"):
             raise DataError(
                 "tokens of this text were cut or swapped; insertion times are those of tokens that stay in order"
             )
-    last = max(stamps, default=0) or 1
-    return [stamp / last for stamp in stamps]
+    inserted = [stamp for stamp in stamps if stamp is not None]
+    last = max(inserted, default=0) or 1
+    return [stamp / last for stamp in inserted]
+
+
+def move_distances(trajectory: Trajectory) -> list[int]:
+    """How far each MOVE and each JUMP goes, either way."""
+    alphabet, cursors = trajectory.draft.rules.alphabet, [state.cursor for state in trajectory.states()]
+    moved = zip(trajectory.actions, pairwise(cursors), strict=True)
+    return [abs(after - before) for action, (before, after) in moved if alphabet.operator(action) in ("move", "jump")]
 
 
 def plot(systems: Mapping[str, Sequence[Trajectory]], path: str | Path) -> None:
@@ -151,12 +173,11 @@ def _draw_row(name: str, trajectories: Sequence[Trajectory], paths: Any, times: 
             times.scatter([i / max(len(ranks) - 1, 1) for i in range(len(ranks))], ranks, s=4)
     paths.set(title=f"{name}: cursor", xlabel="action", ylabel="place in the text, 0 to 1")
     times.set(title="insertion order", xlabel="place in the final text", ylabel="when it was inserted")
-    distances = [
-        abs(d) for each in trajectories for a in each.actions if (d := each.draft.rules.alphabet.distance(a))
-    ]
-    sizes = sorted(set(distances))
-    moves.bar([str(size) for size in sizes], [distances.count(size) / len(distances) for size in sizes])
-    moves.set(title="move lengths", xlabel="tokens", ylabel="share of moves")
+    # A JUMP goes any distance, so distances count by powers of two.
+    powers = [1 << (far.bit_length() - 1) for each in trajectories for far in move_distances(each)]
+    sizes = sorted(set(powers))
+    moves.bar([str(size) for size in sizes], [powers.count(size) / len(powers) for size in sizes])
+    moves.set(title="move lengths", xlabel="tokens, this power of two and up", ylabel="share of moves")
 
 
 def _ratio(ours: Sequence[int], theirs: Sequence[int]) -> float | None:

@@ -37,7 +37,7 @@ function readableLine(text) {
 }
 
 class CanvasView {
-  constructor(element, frame, go) {
+  constructor(element, frame, arc, go) {
     this.element = element;
     this.frame = frame;
     this.shown = [];
@@ -45,6 +45,10 @@ class CanvasView {
     this.isFollowing = false;
     this.cursor = document.createElement("span");
     this.cursor.className = "cursor";
+    this.origin = document.createElement("span");
+    this.origin.className = "cursor origin";
+    this.arc = arc;
+    new ResizeObserver(() => this.drawArc()).observe(element);
     element.addEventListener("click", (event) => {
       const token = event.target.closest(".token");
       if (token && getSelection().isCollapsed) go(Number(token.dataset.born));
@@ -59,10 +63,10 @@ class CanvasView {
     const after = this.shown[this.shown.length - end]?.element ?? null;
     const made = [];
     for (let i = start; i < state.cells.length - end; i += 1) {
-      const isProtected = i < replay.example.prefix || i >= state.cells.length - replay.example.suffix;
-      made.push({ cell: state.cells[i], text: pieces[i], element: this.make(state.cells[i], pieces[i], isProtected, replay) });
+      made.push({ cell: state.cells[i], text: pieces[i], element: this.make(state.cells, i, pieces[i], replay) });
     }
     this.cursor.remove();
+    this.origin.remove();
     for (const old of this.shown.splice(start, this.shown.length - start - end, ...made)) old.element.remove();
     for (const each of made) this.element.insertBefore(each.element, after);
     this.mark(state);
@@ -80,9 +84,15 @@ class CanvasView {
     return count;
   }
 
-  make(cell, text, isProtected, replay) {
-    const element = document.createElement("span");
-    element.className = `token${cell.born === 0 ? " given" : ""}${isProtected ? " protected" : ""}`;
+  make(cells, place, text, replay) {
+    const element = document.createElement("span"), cell = cells[place];
+    element.className = `token${cell.born === 0 ? " given" : ""}`;
+    if (cell.mark & FIXED) {
+      // A protected span is one box: it begins and ends where a boundary is open.
+      const isInside = place > 0 && cells[place - 1].mark & CLOSED;
+      element.classList.add("protected", ...(isInside ? [] : ["begins"]), ...(cell.mark & CLOSED ? [] : ["ends"]));
+      element.title = "protected";
+    }
     element.dataset.born = cell.born;
     if (cell.born > 0) element.style.setProperty("--t", (cell.born / replay.length).toFixed(3));
     element.append(...readable(text));
@@ -91,12 +101,16 @@ class CanvasView {
 
   // The cursor, what the last action changed, and what a pending REPLACE will take.
   mark(state) {
-    for (const element of this.marked) element.classList.remove("fresh", "pending");
+    for (const element of this.marked) element.classList.remove("fresh", "pending", "landing");
     const elements = this.shown.map((each) => each.element);
     const fresh = this.findFresh(...state.fresh), pending = state.isReplacing ? [elements[state.cursor - 1]] : [];
     for (const element of fresh) element.classList.add("fresh");
     for (const element of pending) element.classList.add("pending");
-    this.marked = [...fresh, ...pending];
+    // A JUMP points at the token left of where it lands.
+    const landing = state.from !== null && state.cursor > 0 ? [elements[state.cursor - 1]] : [];
+    for (const element of landing) element.classList.add("landing");
+    this.marked = [...fresh, ...pending, ...landing];
+    if (state.from !== null) this.element.insertBefore(this.origin, elements[state.from] ?? null);
     this.element.insertBefore(this.cursor, elements[state.cursor] ?? null);
     const before = this.shown.slice(0, state.cursor).findLast((each) => each.text !== "")?.text ?? "\n";
     this.cursor.classList.toggle("alone", state.cursor === elements.length && before.endsWith("\n"));
@@ -117,7 +131,27 @@ class CanvasView {
     requestAnimationFrame(() => {
       this.isFollowing = false;
       this.scroll();
+      this.drawArc();
     });
+  }
+
+  // From the cursor's old place to the new one: over the line they share, else from one line to the other.
+  drawArc() {
+    this.arc.toggleAttribute("hidden", !this.origin.isConnected);
+    if (!this.origin.isConnected) return;
+    const box = this.element.getBoundingClientRect();
+    const [from, to] = [this.origin, this.cursor].map((each) => {
+      const { left, top, bottom } = each.getBoundingClientRect();
+      return { x: left - box.left, top: top - box.top, bottom: bottom - box.top };
+    });
+    const way = Math.abs(to.x - from.x), lift = Math.min(6 + way / 8, 22), isLower = to.top > from.bottom - 1;
+    // It ends above the cursor, and begins below the old place where it leads down.
+    const start = isLower ? from.bottom + 3 : from.top - 2, end = to.top - 2;
+    const bend = isLower ? Math.max((end - start) / 2, lift) : lift;
+    const first = isLower ? start + bend : Math.min(start, end) - lift;
+    const second = isLower ? end - bend : Math.min(start, end) - lift;
+    const line = `M${from.x} ${start}C${from.x} ${first} ${to.x} ${second} ${to.x} ${end}`;
+    this.arc.innerHTML = `<path d="${line}"/><path class="tip" d="M${to.x - 4} ${end - 5}l4 5l4 -5"/>`;
   }
 
   // Scrolls the frame alone, and only as far as the cursor needs.
@@ -129,6 +163,7 @@ class CanvasView {
 
   clear() {
     this.element.replaceChildren();
+    this.arc.toggleAttribute("hidden", true);
     this.shown = [];
     this.marked = [];
     this.frame.scrollTop = 0;

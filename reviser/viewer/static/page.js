@@ -6,7 +6,7 @@ const vocabulary = new Vocabulary(data);
 const replays = new Map();
 const number = new Intl.NumberFormat("en");
 const view = { index: 0, at: 0, replay: null, timer: null };
-const canvas = new CanvasView(find("#canvas"), find("#paper"), seek);
+const canvas = new CanvasView(find("#canvas"), find("#paper"), find("#arc"), seek);
 const plot = new Plot(find("#path"), seek);
 
 function replayOf(index) {
@@ -83,17 +83,24 @@ function showPlaying(isPlaying) {
 function nameOf(at) {
   if (at === 0) return "draft";
   const action = view.replay.example.actions[at - 1];
-  return action < vocabulary.numText ? `INSERT "${readableLine(vocabulary.quote(action))}"` : vocabulary.name(action);
+  return label(action, view.replay.state(at - 1).cells).textContent;
 }
 
-function label(action) {
+// An action on these cells: what it inserts, or where it jumps to.
+function label(action, cells) {
+  const [operator, operand] = vocabulary.effect(action), quote = (token) => readableLine(vocabulary.quote(token));
   const parts = [make("span", "operator", vocabulary.name(action))];
-  if (action < vocabulary.numText) parts.push(" ", make("bdi", "piece", readableLine(vocabulary.quote(action))));
+  if (operator === "insert") parts.push(" ", make("bdi", "piece", quote(action)));
+  if (operator === "jump" && action >= vocabulary.firstJump) {
+    const isInside = operand > 0 && operand < cells.length;
+    const words = isInside ? " after " : operand === 0 ? " to the front" : " to the end";
+    parts.push(make("span", "words", words), ...(isInside ? [make("bdi", "piece", quote(cells[operand - 1].token))] : []));
+  }
   return make("span", "label", ...parts);
 }
 
 function labelOf(at) {
-  if (at > 0) return label(view.replay.example.actions[at - 1]);
+  if (at > 0) return label(view.replay.example.actions[at - 1], view.replay.state(at - 1).cells);
   return make("span", "label", make("span", "operator", view.replay.example.draft.length ? "GIVEN TEXT" : "EMPTY"));
 }
 
@@ -110,14 +117,14 @@ function showStep(state) {
 function chances(action, score, pairs) {
   if (score === null) return [];
   const isListed = pairs.some(([each]) => each === action);
-  const rows = isListed ? pairs : [...pairs, [action, score]];
-  const list = make("ol", "", ...rows.map(([each, chance]) => chanceRow(each, chance, each === action)));
+  const rows = isListed ? pairs : [...pairs, [action, score]], { cells } = view.replay.state(view.at - 1);
+  const list = make("ol", "", ...rows.map(([each, chance]) => chanceRow(label(each, cells), chance, each === action)));
   if (!isListed && pairs.length) list.lastElementChild.classList.add("apart");
   return [make("h3", "", pairs.length ? "Considered" : "Probability"), list];
 }
 
-function chanceRow(action, score, isChosen) {
-  const chance = Math.exp(score), row = make("li", isChosen ? "chosen" : "", label(action), make("span", "percent", percent(chance)));
+function chanceRow(named, score, isChosen) {
+  const chance = Math.exp(score), row = make("li", isChosen ? "chosen" : "", named, make("span", "percent", percent(chance)));
   if (isChosen) row.setAttribute("aria-current", "true");
   row.style.setProperty("--chance", chance);
   return row;
@@ -129,9 +136,9 @@ function percent(chance) {
 }
 
 function facts(state) {
-  const { prefix, suffix, scores } = view.replay.example, known = scores?.slice(0, view.at) ?? [];
+  const known = view.replay.example.scores?.slice(0, view.at) ?? [];
   const facts = [
-    ["Cursor", `${number.format(state.cursor - prefix)} of ${number.format(state.cells.length - prefix - suffix)} tokens`],
+    ["Cursor", `${number.format(state.cursor)} of ${number.format(state.cells.length)} tokens`],
     ["Backward revisions", `${view.replay.revisions.filter((at) => at <= view.at).length} of ${view.replay.revisions.length}`],
   ];
   if (known.length) facts.push(["Log-probability so far", known.reduce((sum, score) => sum + (score ?? 0), 0).toFixed(2)]);
@@ -156,8 +163,10 @@ function open(index, at) {
   find("#about p").textContent = summary(view.replay);
   find("#scrubber").max = length;
   find("#revision").disabled = revisions.length === 0;
-  find("#key-given").hidden = example.draft.length === example.prefix + example.suffix;
-  find("#key-protected").hidden = example.prefix + example.suffix === 0;
+  find("#key-given").hidden = example.draft.every((_, place) => example.marks[place + 1] & FIXED);
+  find("#key-protected").hidden = !view.replay.hasMarks;
+  find("#key-jump").hidden = find("#key-leap").hidden = view.replay.jumps.length === 0;
+  find("#key-band").hidden = view.replay.guarded.length === 0;
   find("#key-pending").hidden = !example.actions.some((action) => vocabulary.effect(action)[0] === "replace");
   find("#key-removed").hidden = view.replay.removals.length === 0;
   find("#key-revision").hidden = revisions.length === 0;
@@ -171,10 +180,11 @@ function open(index, at) {
   go(at ?? length);
 }
 
-function summary({ example, length, final, revisions }) {
+function summary({ example, length, final, revisions, prefix, suffix, numInserts, numInside }) {
   const count = (n, word) => `${number.format(n)} ${word}${n === 1 ? "" : "s"}`;
-  const tokens = final.cells.length - example.prefix - example.suffix;
+  const tokens = final.cells.length - prefix - suffix;
   const parts = [`${count(length, "action")} for ${count(tokens, "token")}`, count(revisions.length, "backward revision")];
+  if (numInserts) parts.push(`${Math.round(100 * numInside / numInserts)}% of insertions not at the end`);
   if (example.log_q !== undefined) parts.push(`log q ${example.log_q.toFixed(2)}`);
   return parts.join(" · ");
 }

@@ -33,7 +33,7 @@ class Plot {
   }
 
   y(place) {
-    return TOP + (place - this.replay.example.prefix) / this.replay.highest * (this.floor - TOP);
+    return TOP + (place - this.replay.prefix) / this.replay.highest * (this.floor - TOP);
   }
 
   draw() {
@@ -45,8 +45,8 @@ class Plot {
     const thick = Math.min(Math.max((this.width - 2 * SIDE) / this.replay.length, 2.5), 6).toFixed(1);
     this.svg.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
     // Numbers alone stand in this markup.
-    this.svg.innerHTML = `<path class="area" d="${this.area()}"/>${this.strip()}
-      <path class="path" d="${this.path()}"/>
+    this.svg.innerHTML = `<path class="area" d="${this.area()}"/><path class="band" d="${this.bands()}"/>${this.strip()}
+      <path class="path" d="${this.path()}"/><path class="leaps" d="${this.leaps()}"/>
       <path class="removals" d="${this.crosses()}"/>
       <g stroke-width="${thick}">${this.dots()}</g>
       <path class="revisions" d="${this.flags()}"/>
@@ -56,9 +56,28 @@ class Plot {
 
   // All that a cursor can reach, as it grows.
   area() {
-    const { lengths, example } = this.replay;
-    const steps = lengths.map((length, at) => `H${this.x(at).toFixed(1)}V${this.y(length - example.suffix).toFixed(1)}`);
+    const { lengths, suffix } = this.replay;
+    const steps = lengths.map((length, at) => `H${this.x(at).toFixed(1)}V${this.y(length - suffix).toFixed(1)}`);
     return `M${this.x(0)} ${TOP}${steps.join("")}V${TOP}Z`;
+  }
+
+  // Protected spans inside of that, pushed along as text grows before them.
+  bands() {
+    const edge = (places, step) => places.map((place, at) => step(this.x(at).toFixed(1), this.y(place).toFixed(1))).join("");
+    return this.replay.guarded.map(({ size, starts }) => {
+      const ends = starts.map((start) => start + size);
+      const back = ends.map((end, at) => `V${this.y(end).toFixed(1)}H${this.x(at).toFixed(1)}`).reverse().join("");
+      return `M${this.x(0)} ${this.y(starts[0])}${edge(starts, (x, y) => `H${x}V${y}`)}${back}Z`;
+    }).join("");
+  }
+
+  // Each JUMP, from where the cursor stood to where it went.
+  leaps() {
+    const draw = ([at, from, to]) => {
+      const [x, start, end] = [this.x(at - 1), this.y(from), this.y(to)].map((each) => each.toFixed(1));
+      return `M${x} ${start}L${this.x(at).toFixed(1)} ${end}`;
+    };
+    return this.replay.jumps.map(draw).join("");
   }
 
   path() {
