@@ -173,7 +173,7 @@ class Engine:
         budgets = [each.budget(self.model.config.context) for _, each in taken]
         drafts = [each.draft for _, each in taken]
         ages = [len(draft.actions) + 1 for draft in drafts]
-        board.load(free, [draft.canvas for draft in drafts], [draft.rules for draft in drafts], budgets, ages)
+        board.load(free, [draft.canvas for draft in drafts], [draft.rules for draft in drafts], budgets, ages=ages)
         places = torch.tensor(free, device=self.device)
         self._prefill(drafts, places)
         numbers = seed_tensor([each.number for _, each in taken], self.device)

@@ -36,7 +36,7 @@ class Pointer(nn.Module):
 
     def query(self, hidden: Tensor) -> Tensor:
         """Scaled, so that scores are plain products."""
-        return cast(Tensor, self.query_matrix(hidden)) * self.scale
+        return cast(Tensor, self.query_matrix(hidden) * self.scale)
 
     def key(self, hidden: Tensor) -> Tensor:
         return cast(Tensor, self.key_matrix(hidden))

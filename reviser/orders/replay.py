@@ -97,7 +97,7 @@ def valid_mask(length: int, state: int, moves: int, can_delete: bool, can_replac
 
 
 @jit
-def _is_closed(cells: Array, left: int, right: int, width: int, front: int, boundary: int) -> bool:
+def _is_closed(cells: Array, left: int, right: int, width: int, front: int, boundary: int) -> Any:
     if boundary == 0:
         return front & CLOSED != 0
     place = width + boundary - 1
