@@ -146,6 +146,49 @@ def run_long(board: Board, num_steps: int, every: int) -> None:
     checked.check()
 
 
+@given(OPERATOR_SETS, st.integers(0, 1 << 30))
+@settings(max_examples=30)
+def test_what_a_board_allows_leaves_protected_text_whole(operators: frozenset[str], number: int) -> None:
+    keep_text(Board(ALPHABET, operators, 4, 14), random.Random(number), num_steps=30)
+
+
+def keep_text(board: Board, chance: random.Random, num_steps: int) -> None:
+    """Valid actions by the board's own word; some action is always valid, and fixed tokens and closed boundaries stay
+    what they are."""
+    canvases = []
+    for _ in range(len(board.cells)):
+        tokens = tuple(chance.choices(range(39), k=chance.randrange(board.max_length)))
+        canvases.append(random_canvas(tokens, random_marks(len(tokens), chance), chance))
+    rules = Rules(ALPHABET, board.operators, max_length=board.max_length)
+    board.load(range(len(canvases)), canvases, [rules] * len(canvases), [num_steps // 2 + 1] * len(canvases))
+    kept = board.canvases(range(len(canvases)))
+    for _ in range(num_steps):
+        masks = board.valid().tolist()
+        assert all(masks)
+        actions = [choose(mask, places, chance) for mask, places in zip(masks, landings_of(board), strict=True)]
+        board.apply(torch.tensor(actions, device=board.cells.device))
+        for before, canvas in zip(kept, board.canvases(range(len(kept))), strict=True):
+            assert _fixed(canvas) == _fixed(before)
+            assert _joined(canvas) == _joined(before)
+            assert canvas.is_open(canvas.cursor)
+
+
+def landings_of(board: Board) -> list[list[int]]:
+    """Where a JUMP may go, in every row."""
+    return [[place for place, birth in enumerate(row) if birth >= 0] for row in board.landings().tolist()]
+
+
+def _fixed(canvas: Canvas) -> list[int]:
+    return [token for place, token in enumerate(canvas.tokens) if canvas.is_fixed(place)]
+
+
+def _joined(canvas: Canvas) -> list[tuple[int | None, int | None]]:
+    """What lies left and right of every closed boundary; -1 for an edge, None for a token that may be replaced."""
+    places = range(len(canvas.tokens))
+    sides = [-1, *(canvas.tokens[place] if canvas.is_fixed(place) else None for place in places), -1]
+    return [(sides[i], sides[i + 1]) for i in range(len(sides) - 1) if not canvas.is_open(i)]
+
+
 def test_an_idle_row_may_only_stop_and_never_changes() -> None:
     board = Board(ALPHABET, ALL, num_rows=3, max_length=9)
     rules = Rules(ALPHABET, ALL, max_length=9)
@@ -183,9 +226,8 @@ def test_invalid_actions_spoil_their_own_row_alone(operators: frozenset[str], nu
         board.load([0, 1, 2], [canvas] * 3, [rules] * 3, [1 << 30] * 3)
     for _ in range(60):
         actions = []
-        for mask, births in zip(calm.valid().tolist(), calm.landings().tolist(), strict=True):
-            landings = [place for place, birth in enumerate(births) if birth >= 0]
-            actions.append(choose(mask & ~STOP_ONLY or STOP_ONLY, landings, chance))
+        for mask, places in zip(calm.valid().tolist(), landings_of(calm), strict=True):
+            actions.append(choose(mask & ~STOP_ONLY or STOP_ONLY, places, chance))
         calm.apply(torch.tensor(actions))
         actions[1] = chance.choice([7, *range(40, ALPHABET.size + 20), 1 << 50])
         wild.apply(torch.tensor(actions))

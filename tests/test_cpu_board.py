@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws import ALPHABET, states
-from test_board import KERNEL_SETS, Checked, run_long
+from test_board import KERNEL_SETS, Checked, keep_text, run_long
 from test_engine import samplings
 
 from reviser.actions import INSERT_MOVE, OPERATORS, Alphabet
@@ -57,6 +57,11 @@ def test_actions_that_are_not_valid_spoil_their_own_row_alone(actions, operators
 @pytest.mark.parametrize(("room", "num_steps", "every"), [(12, 200, 1), (1100, 400, 20)])
 def test_full_and_long_canvases_take_many_actions(operators, room, num_steps, every):
     run_long(CpuBoard(ALPHABET, operators, 8, room), num_steps, every)
+
+
+@given(KERNEL_SETS, st.integers(0, 1 << 30))
+def test_what_a_board_allows_leaves_protected_text_whole(operators, number):
+    keep_text(CpuBoard(ALPHABET, operators, 4, 14), random.Random(number), num_steps=30)
 
 
 @given(st.frozensets(st.sampled_from(OPERATORS)))

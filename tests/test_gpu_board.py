@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws import ALPHABET, random_canvas, random_marks, states
-from test_board import KERNEL_SETS, choose
+from test_board import KERNEL_SETS, choose, keep_text, landings_of
 
 from reviser.actions import INSERT_MOVE
 from reviser.canvas import CLOSED, FIXED, Canvas, Rules, valid_mask
@@ -61,9 +61,7 @@ class Pair:
 
 def seen(board: Board) -> list[tuple[int, list[int]]]:
     """For every row the mask of valid actions, and where a JUMP may go."""
-    births = board.landings().tolist()
-    landings = [[place for place, birth in enumerate(row) if birth >= 0] for row in births]
-    return list(zip(board.valid().tolist(), landings, strict=True))
+    return list(zip(board.valid().tolist(), landings_of(board), strict=True))
 
 
 @st.composite
@@ -108,6 +106,12 @@ def test_full_and_long_canvases_take_many_actions(operators: frozenset[str], roo
         idle = [row for row, left in enumerate(pair.plain.left.tolist()) if left == 0]
         if idle:
             pair.load(idle, [rows[row] for row in idle])
+
+
+@given(KERNEL_SETS, st.integers(0, 1 << 30))
+@settings(max_examples=5)
+def test_what_a_board_allows_leaves_protected_text_whole(operators: frozenset[str], number: int) -> None:
+    keep_text(GpuBoard(ALPHABET, operators, 3, 14, DEVICE), random.Random(number), num_steps=20)
 
 
 @pytest.mark.parametrize("operators", [INSERT_MOVE, ALL])
