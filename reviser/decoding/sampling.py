@@ -94,7 +94,8 @@ def repeated_tokens(canvas: Canvas, size: int) -> set[int]:
 def calm_bits(last: int) -> int:
     """What may follow a special action V + last under `calm`, as bits of a validity mask."""
     everything = (1 << (NUM_SPECIAL + 1)) - 1
-    still = everything & ~sum(1 << offset for offset in (*range(MOVES, REPLACE), JUMP))
+    moves = sum(1 << offset for offset in range(MOVES, REPLACE))
+    still = everything & ~(moves | 1 << JUMP)
     if not MOVES <= last < REPLACE:
         return still if last == JUMP else everything
     exponent, is_back = divmod(last - MOVES, 2)
