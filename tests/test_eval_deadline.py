@@ -45,15 +45,36 @@ class Dripper:
         with connection:
             try:
                 if self.reads:
-                    connection.recv(65536)
+                    read_request(connection)
                 for piece in self.make():
                     connection.sendall(piece)
                     if self.is_over.wait(self.pause_s):
+                        break_off(connection)
                         return
                 while not self.is_over.is_set() and (not self.reads or connection.recv(65536)):
                     self.is_over.wait(0.02)
             except OSError:
                 return
+
+
+def read_request(connection: socket.socket) -> None:
+    """All of it: what is left unread when a connection closes resets it."""
+    request = b""
+    while b"\r\n\r\n" not in request and (piece := connection.recv(65536)):
+        request += piece
+    head, _, body = request.partition(b"\r\n\r\n")
+    lengths = [int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")]
+    missing = sum(lengths) - len(body)
+    while missing > 0 and (piece := connection.recv(65536)):
+        missing -= len(piece)
+
+
+def break_off(connection: socket.socket) -> None:
+    """Say that nothing more comes, and close when the other side has."""
+    connection.shutdown(socket.SHUT_WR)
+    connection.settimeout(1.0)
+    while connection.recv(65536):
+        pass
 
 
 @contextmanager
