@@ -166,10 +166,10 @@ class ReviserSystem:
         return Request(begun, math.ceil(ACTIONS_PER_TOKEN * room), number_of(prompt, seed))
 
     def _generation(self, prompt: Prompt, seed: int, text: Text) -> Generation:
-        rules, canvas = text.draft.rules, text.decoded.canvas
+        draft, canvas = text.draft, text.decoded.canvas
         return Generation(
             self.name, prompt.id, seed, prompt.prefix, text.new, prompt.suffix, prompt.reference, text.has_stopped,
-            len(canvas.tokens) - rules.prefix - rules.suffix, text.num_actions, to_record(text.trajectory),
+            len(canvas.tokens) - draft.prefix - draft.suffix, text.num_actions, to_record(text.trajectory),
         )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from reviser.orders.policies import Order
 from reviser.orders.record import Draft, Trajectory, from_record
 from reviser.orders.registry import format_order
 from reviser.orders.rng import Random
-from reviser.orders.statistics import Counts, summarise
+from reviser.orders.statistics import Counts, summarise, travel
 
 MOST_PATHS = 6
 """Cursor paths in one plot."""
@@ -56,15 +56,22 @@ def _read_trajectory(generation: Generation) -> Trajectory:
 
 
 def describe(
-    generations: Sequence[Generation], system: str, order: Order | None = None, seed: int = 0
+    generations: Sequence[Generation],
+    system: str,
+    order: Order | None = None,
+    seed: int = 0,
+    ends: frozenset[int] = frozenset(),
 ) -> dict[str, Any]:
-    """Statistics of a system, what the order alone gives at its lengths, and its lengths against the references'."""
+    """Statistics of a system, what the order alone gives at its lengths, and its lengths against the references'.
+
+    `ends`: the tokens that end a sentence, for orders that cut there.
+    """
     trajectories, own = trajectories_of(generations, system), [each for each in generations if each.system == system]
     return {
         "system": system,
         "order": None if order is None else format_order(order),
         "statistics": summarise(trajectories),
-        "null": None if order is None else summarise(null_trajectories(trajectories, order, seed)),
+        "null": None if order is None else summarise(null_trajectories(trajectories, order, seed, ends)),
         "stopped_share": Measure.of([float(each.is_stopped) for each in own]).value,
         "length_ratio": _ratio([len(each.text) for each in own], [len(each.reference) for each in own]),
         "n": len(trajectories),
@@ -88,37 +95,37 @@ def measure(generations: Sequence[Generation], system: str) -> dict[str, Any]:
     return found
 
 
-def null_trajectories(trajectories: Sequence[Trajectory], order: Order, seed: int = 0) -> list[Trajectory]:
-    """One trajectory of the order for each given one, with as many tokens; tokens do not matter."""
+def null_trajectories(
+    trajectories: Sequence[Trajectory], order: Order, seed: int = 0, ends: frozenset[int] = frozenset()
+) -> list[Trajectory]:
+    """One trajectory of the order for each given one, to the text that it wrote between the protected ones."""
     drawn = []
     for number, trajectory in enumerate(trajectories):
-        given, rules = trajectory.draft.rules, trajectory.draft.rules
-        count = len(trajectory.final.tokens) - given.prefix - given.suffix
-        free = Rules(rules.alphabet, rules.operators | order.needs, max_length=max(count, 1))
-        token = 1 if rules.alphabet.pad == 0 else 0
-        drawn.append(draw_by_method(order, Draft.continuation((), free), [token] * count, Random.of(seed, number)))
+        rules, text = trajectory.draft.rules, trajectory.draft.editable(trajectory.final.tokens)
+        free = Rules(rules.alphabet, rules.operators | order.needs, max_length=max(len(text), 1), ends=ends)
+        drawn.append(draw_by_method(order, Draft.continuation((), free), text, Random.of(seed, number)))
     return drawn
 
 
 def cursor_path(trajectory: Trajectory) -> list[float]:
     """Where the cursor stands after each action, in the editable part: 0 at its front, 1 at its end."""
-    rules, path = trajectory.draft.rules, []
+    prefix, suffix, path = trajectory.draft.prefix, trajectory.draft.suffix, []
     for state in trajectory.states():
-        length = len(state.tokens) - rules.prefix - rules.suffix
-        path.append((state.cursor - rules.prefix) / length if length else 1.0)
+        length = len(state.tokens) - prefix - suffix
+        path.append((state.cursor - prefix) / length if length else 1.0)
     return path
 
 
 def insertion_times(trajectory: Trajectory) -> list[float]:
     """For each token of the final text, in its order, when it was inserted: 0 first, 1 last."""
-    rules, stamps = trajectory.draft.rules, list[int]()
+    alphabet, prefix, stamps = trajectory.draft.rules.alphabet, trajectory.draft.prefix, list[int]()
     for number, (state, action) in enumerate(zip(trajectory.states(), trajectory.actions, strict=False)):
-        place = state.cursor - rules.prefix
-        if rules.alphabet.is_insert(action):
+        place = state.cursor - prefix
+        if alphabet.is_insert(action):
             stamps[place - state.is_replacing : place] = [number]
-        elif action == rules.alphabet.delete:
+        elif action == alphabet.delete:
             del stamps[place - 1]
-        elif action not in (rules.alphabet.stop, rules.alphabet.replace) and not rules.alphabet.distance(action):
+        elif alphabet.operator(action) not in (None, "replace", "move", "jump"):
             raise DataError(
                 "tokens of this text were cut or swapped; insertion times are those of tokens that stay in order"
             )
@@ -152,7 +159,10 @@ def _draw_row(name: str, trajectories: Sequence[Trajectory], paths: Any, times: 
     paths.set(title=f"{name}: cursor", xlabel="action", ylabel="place in the text, 0 to 1")
     times.set(title="insertion order", xlabel="place in the final text", ylabel="when it was inserted")
     distances = [
-        abs(d) for each in trajectories for a in each.actions if (d := each.draft.rules.alphabet.distance(a))
+        abs(distance)
+        for each in trajectories
+        for state, action in zip(each.states(), each.actions, strict=False)
+        if (distance := travel(action, state, each.draft.rules.alphabet))
     ]
     sizes = sorted(set(distances))
     moves.bar([str(size) for size in sizes], [distances.count(size) / len(distances) for size in sizes])
