@@ -61,7 +61,7 @@ class Rules:
 
     def for_draft(self) -> Rules:
         """The rules under which a draft is written: the cursor may go anywhere."""
-        return replace(self, operators=self.operators | {"move", "jump"})
+        return replace(self, operators=self.operators | {"jump" if self.has_jumps else "move"})
 
 
 @dataclass(frozen=True, slots=True)

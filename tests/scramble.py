@@ -10,8 +10,6 @@ from reviser.actions import SPAN_SIZES
 from reviser.errors import ConfigError
 from reviser.orders.policies import (
     NoiseSource,
-    check_blank,
-    check_choice,
     draw_noise,
     jump_anywhere,
     num_places,
@@ -19,7 +17,7 @@ from reviser.orders.policies import (
 )
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import register_order
-from reviser.orders.restore import Cell, Obfuscation
+from reviser.orders.restore import Cell, Obfuscation, check_blank, check_choice
 from reviser.orders.rng import Random, check_probability, threshold
 
 KINDS = ("noise", "replace", "swap", "displace", "noise-span", "copy")
@@ -59,7 +57,7 @@ class Editing(Obfuscation):
         span = [Cell(cell.token, is_noise=True) for cell in self.cells[self.cursor - size : self.cursor]]
         del self.cells[self.cursor - size : self.cursor]
         self.cells[to:to] = span
-        back = self._way(self.cursor - size - to)
+        back = self._way(to, self.cursor - size)
         self._inverses.append([(self.alphabet.cut(size), True), *back, (self.alphabet.paste, True)])
         self.cursor = to + size
 
@@ -67,7 +65,7 @@ class Editing(Obfuscation):
         """Remove the span left of the cursor, which stands a second time left of boundary `source`
         of what remains; the restoration copies it from there."""
         del self.cells[self.cursor - size : self.cursor]
-        back = self._way(self.cursor - size - source)
+        back = self._way(source, self.cursor - size)
         self._inverses.append([(self.alphabet.copy(size), True), *back, (self.alphabet.paste, True)])
         self.cursor = source
 

@@ -26,7 +26,40 @@ def test_the_ids_are_those_of_the_published_checkpoints():
 def test_every_special_id_has_its_own_name():
     names = {GPT2.name(50257 + j) for j in range(NUM_SPECIAL)}
     assert len(names) == NUM_SPECIAL
-    assert {"MOVE +1", "MOVE -512", "CUT 2", "COPY 8", "STOP", "DELETE"} <= names
+    assert {"MOVE +1", "MOVE -512", "CUT 2", "COPY 8", "STOP", "DELETE", "JUMP"} <= names
+
+
+@given(st.integers(0, 1 << 20))
+def test_a_jump_has_an_id_of_its_own_and_shares_a_row(boundary):
+    action = GPT2.jump(boundary)
+    assert action == 50291 + boundary
+    assert GPT2.is_jump(action)
+    assert (GPT2.landing(action), GPT2.name(action), GPT2.operator(action)) == (boundary, f"JUMP {boundary}", "jump")
+    assert (GPT2.row(action), GPT2.distance(action), GPT2.span(action)) == (50290, 0, 0)
+    assert not GPT2.is_insert(action)
+    assert not GPT2.is_move(action)
+
+
+@given(st.integers(0, GPT2.size - 1))
+def test_every_other_action_has_its_own_row(action):
+    assert GPT2.row(action) == action
+    assert not GPT2.is_jump(action)
+
+
+def test_a_jump_to_nowhere_is_refused():
+    with pytest.raises(ConfigError, match="no action jumps to boundary -1; boundaries are 0 and up"):
+        GPT2.jump(-1)
+
+
+@given(st.integers(0, 2000), st.integers(0, 2000), st.booleans())
+def test_a_way_is_one_jump_or_spelled_in_moves(start, end, has_jumps):
+    way = GPT2.way(start, end, has_jumps)
+    if start == end:
+        assert way == ()
+    elif has_jumps:
+        assert way == (GPT2.jump(end),)
+    else:
+        assert way == GPT2.spell(end - start)
 
 
 def test_padding_is_no_insert():

@@ -20,7 +20,9 @@ from reviser.orders.history import follow_births
 
 ALL = frozenset(OPERATORS)
 STOP_ONLY = 1 << 3
-OPERATOR_SETS = st.sampled_from([INSERT_MOVE, INSERT_MOVE | {"jump"}, ALL]) | st.frozensets(st.sampled_from(OPERATORS))
+OPERATOR_SETS = st.sampled_from([INSERT_MOVE, INSERT_MOVE | {"jump"}, ALL]) | st.frozensets(
+    st.sampled_from(OPERATORS)
+)
 KERNEL_SETS = st.frozensets(st.sampled_from(sorted(KERNEL_OPERATORS)))
 """What the boards of cpu/ and gpu/ know."""
 
@@ -79,7 +81,6 @@ class Checked:
             for canvas, row in zip(self.canvases, board.repeated(size).tolist(), strict=True):
                 assert set(row) - {ALPHABET.pad} == repeated_tokens(canvas, size)
 
-
     def check_births(self) -> None:
         landings, cells = self.board.landings().tolist(), self.board.cells.tolist()
         for row, (canvas, births) in enumerate(zip(self.canvases, self.births, strict=True)):
@@ -124,12 +125,17 @@ def test_every_row_is_the_canvas_of_the_executor_after_every_action(
 def test_small_full_and_long_canvases_take_thousands_of_actions(
     operators: frozenset[str], room: int, num_steps: int, every: int
 ) -> None:
-    chance, rows = random.Random(5), []
+    run_long(Board(ALPHABET, operators, 8, room), num_steps, every)
+
+
+def run_long(board: Board, num_steps: int, every: int) -> None:
+    """Eight rows, loaded again when they stop, beside their canvases."""
+    chance, rows, room = random.Random(5), [], board.max_length
     for row in range(8):
-        size, rules = chance.randrange(4, room - 7), Rules(ALPHABET, operators, max_length=room - row)
+        size, rules = chance.randrange(4, room - 7), Rules(ALPHABET, board.operators, max_length=room - row)
         tokens = tuple(chance.choices(range(39), k=size))
         rows.append((random_canvas(tokens, random_marks(size, chance), chance), rules, 1 << 30))
-    checked = Checked(Board(ALPHABET, operators, 8, room), rows)
+    checked = Checked(board, rows)
     for step in range(num_steps):
         checked.step(chance)
         for row, (canvas, rules, _) in enumerate(rows):
@@ -138,6 +144,49 @@ def test_small_full_and_long_canvases_take_thousands_of_actions(
         if step % every == 0:
             checked.check()
     checked.check()
+
+
+@given(OPERATOR_SETS, st.integers(0, 1 << 30))
+@settings(max_examples=30)
+def test_what_a_board_allows_leaves_protected_text_whole(operators: frozenset[str], number: int) -> None:
+    keep_text(Board(ALPHABET, operators, 4, 14), random.Random(number), num_steps=30)
+
+
+def keep_text(board: Board, chance: random.Random, num_steps: int) -> None:
+    """Valid actions by the board's own word; some action is always valid, and fixed tokens and closed boundaries stay
+    what they are."""
+    canvases = []
+    for _ in range(len(board.cells)):
+        tokens = tuple(chance.choices(range(39), k=chance.randrange(board.max_length)))
+        canvases.append(random_canvas(tokens, random_marks(len(tokens), chance), chance))
+    rules = Rules(ALPHABET, board.operators, max_length=board.max_length)
+    board.load(range(len(canvases)), canvases, [rules] * len(canvases), [num_steps // 2 + 1] * len(canvases))
+    kept = board.canvases(range(len(canvases)))
+    for _ in range(num_steps):
+        masks = board.valid().tolist()
+        assert all(masks)
+        actions = [choose(mask, places, chance) for mask, places in zip(masks, landings_of(board), strict=True)]
+        board.apply(torch.tensor(actions, device=board.cells.device))
+        for before, canvas in zip(kept, board.canvases(range(len(kept))), strict=True):
+            assert _fixed(canvas) == _fixed(before)
+            assert _joined(canvas) == _joined(before)
+            assert canvas.is_open(canvas.cursor)
+
+
+def landings_of(board: Board) -> list[list[int]]:
+    """Where a JUMP may go, in every row."""
+    return [[place for place, birth in enumerate(row) if birth >= 0] for row in board.landings().tolist()]
+
+
+def _fixed(canvas: Canvas) -> list[int]:
+    return [token for place, token in enumerate(canvas.tokens) if canvas.is_fixed(place)]
+
+
+def _joined(canvas: Canvas) -> list[tuple[int | None, int | None]]:
+    """What lies left and right of every closed boundary; -1 for an edge, None for a token that may be replaced."""
+    places = range(len(canvas.tokens))
+    sides = [-1, *(canvas.tokens[place] if canvas.is_fixed(place) else None for place in places), -1]
+    return [(sides[i], sides[i + 1]) for i in range(len(sides) - 1) if not canvas.is_open(i)]
 
 
 def test_an_idle_row_may_only_stop_and_never_changes() -> None:
@@ -177,9 +226,8 @@ def test_invalid_actions_spoil_their_own_row_alone(operators: frozenset[str], nu
         board.load([0, 1, 2], [canvas] * 3, [rules] * 3, [1 << 30] * 3)
     for _ in range(60):
         actions = []
-        for mask, births in zip(calm.valid().tolist(), calm.landings().tolist(), strict=True):
-            landings = [place for place, birth in enumerate(births) if birth >= 0]
-            actions.append(choose(mask & ~STOP_ONLY or STOP_ONLY, landings, chance))
+        for mask, places in zip(calm.valid().tolist(), landings_of(calm), strict=True):
+            actions.append(choose(mask & ~STOP_ONLY or STOP_ONLY, places, chance))
         calm.apply(torch.tensor(actions))
         actions[1] = chance.choice([7, *range(40, ALPHABET.size + 20), 1 << 50])
         wild.apply(torch.tensor(actions))
@@ -207,7 +255,12 @@ def test_nothing_moves_in_memory_and_a_step_is_one_graph() -> None:
         board.load([0, 1], canvases, [rules] * 2, [99] * 2)
     names = [name for name, value in vars(boards[1]).items() if isinstance(value, torch.Tensor)]
     before = [getattr(boards[1], name).data_ptr() for name in names]
-    for actions in ([ALPHABET.cut(2), 7], [ALPHABET.paste, ALPHABET.swap], [ALPHABET.jump(1), ALPHABET.replace], [8, 9]):
+    for actions in (
+        [ALPHABET.cut(2), 7],
+        [ALPHABET.paste, ALPHABET.swap],
+        [ALPHABET.jump(1), ALPHABET.replace],
+        [8, 9],
+    ):
         expected, got = step(boards[0], torch.tensor(actions)), compiled(boards[1], torch.tensor(actions))
         assert [value.tolist() for value in got] == [value.tolist() for value in expected]
     assert boards[0].canvases([0, 1]) == boards[1].canvases([0, 1])
@@ -242,7 +295,7 @@ def test_marks_that_no_canvas_may_have_are_refused() -> None:
 
 def test_a_vocabulary_that_does_not_fit_a_cell_is_refused() -> None:
     Board(Alphabet((1 << 20) - 35, 0), INSERT_MOVE, num_rows=1, max_length=9)
-    with pytest.raises(ValueError, match="^1048576 actions do not fit the 20 bits of a token on a board$"):
+    with pytest.raises(ValueError, match=r"^1048576 actions do not fit the 20 bits of a token on a board$"):
         Board(Alphabet((1 << 20) - 34, 0), INSERT_MOVE, num_rows=1, max_length=9)
 
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws import ALPHABET, states
-from test_board import KERNEL_SETS, Checked
+from test_board import KERNEL_SETS, Checked, keep_text, run_long
 from test_engine import samplings
 
 from reviser.actions import INSERT_MOVE, OPERATORS, Alphabet
@@ -27,25 +27,41 @@ def test_every_row_is_the_canvas_of_the_executor_after_every_action(operators, s
     rows = data.draw(st.lists(st.tuples(states(operators), st.integers(1, 40)), min_size=1, max_size=5))
     room = max(rules.max_length for (_, rules), _ in rows) + spare
     board = CpuBoard(ALPHABET, operators, len(rows), room)
-    checked, chance = Checked(board, [(*state, left) for state, left in rows]), random.Random(number)
+    checked, chance = Checked(board, [(*state, left) for state, left in rows], number % 3), random.Random(number)
     checked.check()
     for _ in range(25):
         checked.step(chance)
         checked.check()
 
 
-@given(st.lists(st.integers(0, ALPHABET.size - 1), max_size=60), st.sampled_from([INSERT_MOVE, KERNEL_OPERATORS]))
-def test_actions_that_are_not_valid_spoil_their_own_row_alone(actions, operators):
+@given(
+    st.lists(st.integers(0, ALPHABET.size + 20) | st.just(1 << 50), max_size=60),
+    st.sampled_from([INSERT_MOVE, KERNEL_OPERATORS]),
+    st.sampled_from([(), (2, 3, 1, 0), (0, 1, 0, 3)]),
+)
+def test_actions_that_are_not_valid_spoil_their_own_row_alone(actions, operators, marks):
     board = CpuBoard(ALPHABET, operators, num_rows=3, max_length=9)
-    rules, canvas = Rules(ALPHABET, operators, max_length=9), Canvas((1, 2, 3), 2)
+    rules, canvas = Rules(ALPHABET, operators, max_length=9), Canvas((1, 2, 3), 2, marks=marks)
     board.load([0, 1, 2], [canvas] * 3, [rules] * 3, [1 << 30] * 3)
     board.left[0] = board.left[2] = 0
     for action in actions:
         board.apply(torch.tensor([action] * 3))
         board.valid()
         board.windows(2)
+        board.landings()
         assert 0 <= int(board.cursor[1]) <= int(board.length[1]) <= 9
     assert board.canvases([0, 2]) == [canvas] * 2
+
+
+@pytest.mark.parametrize("operators", [INSERT_MOVE, KERNEL_OPERATORS])
+@pytest.mark.parametrize(("room", "num_steps", "every"), [(12, 200, 1), (1100, 400, 20)])
+def test_full_and_long_canvases_take_many_actions(operators, room, num_steps, every):
+    run_long(CpuBoard(ALPHABET, operators, 8, room), num_steps, every)
+
+
+@given(KERNEL_SETS, st.integers(0, 1 << 30))
+def test_what_a_board_allows_leaves_protected_text_whole(operators, number):
+    keep_text(CpuBoard(ALPHABET, operators, 4, 14), random.Random(number), num_steps=30)
 
 
 @given(st.frozensets(st.sampled_from(OPERATORS)))

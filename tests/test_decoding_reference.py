@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,19 +13,22 @@ from hypothesis import strategies as st
 from tiny import SETTINGS, show
 
 from reviser.actions import OPERATORS, Alphabet
-from reviser.canvas import Canvas, Rules, apply, is_valid, replay, valid_actions
+from reviser.canvas import CLOSED, Canvas, Rules, apply, is_valid, replay, valid_actions
 from reviser.config import CanvasConfig, ModelConfig
-from reviser.decoding.reference import decode
+from reviser.decoding.reference import decode, draft_history
 from reviser.decoding.requests import Decoded
 from reviser.decoding.sampling import Sampling
 from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
+from reviser.orders.history import follow_births
 from reviser.orders.record import Draft
 from reviser.tokenizer import load
 from reviser.training.reviser_family import REVISER
 
 ALPHABET = Alphabet(num_text=20, pad=19)
 TINY = ModelConfig(num_text=20, pad=19, num_layers=2, width=16, num_heads=2, ff_width=32, context=40, max_length=32)
+JUMPING = tuple(name for name in OPERATORS if name not in ("copy", "paste"))
+"""What a model with a pointer may be trained with; rules may still enable all."""
 KINDS = ("none", "window", "pool", "cross", "cross-window")
 TEXT = st.lists(st.integers(0, 18), max_size=6)
 
@@ -32,7 +36,7 @@ TEXT = st.lists(st.integers(0, 18), max_size=6)
 def make_model(kind: Any = "none", seed: int = 0, **changes: Any) -> Transformer:
     torch.manual_seed(seed)
     canvas = CanvasConfig(kind, window=2, slot_width=4, gate="mlp")
-    model = Transformer(replace(TINY, canvas=canvas, operators=OPERATORS, **changes)).eval()
+    model = Transformer(replace(TINY, canvas=canvas, operators=JUMPING, **changes)).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     # Text tokens would drown the few actions that edit.
@@ -114,19 +118,82 @@ def test_greedy_takes_the_most_probable_valid_action(kind: str) -> None:
     draft = Draft.infill([7, 8], [9], rules)
     written = write(draft, 0, kind, temperature=0, max_actions=12)
     assert write(draft, 0, kind, temperature=1.0, top_k=1, max_actions=12).actions == written.actions
-    states, history = [Canvas()], [ALPHABET.start]
-    for action in draft.actions + written.actions:
-        is_seed = len(history) <= len(draft.actions)
-        states.append(apply(states[-1], action, rules.for_draft() if is_seed else draft.rules))
+    scored = score_actions(MODELS[kind], draft, written.actions, 12)
+    for index, (action, log_p) in enumerate(zip(written.actions, scored, strict=True)):
+        # First the most probable of all rows, then, where that is JUMP's, the most probable landing.
+        jumps = {each: score for each, score in log_p.items() if ALPHABET.is_jump(each)}
+        rows = {each: score for each, score in log_p.items() if each not in jumps}
+        total = math.log(sum(map(math.exp, jumps.values()))) if jumps else -math.inf
+        best = jumps if total > max(rows.values()) else rows
+        assert max(best, key=best.__getitem__) == action
+        assert written.log_probabilities[index] == pytest.approx(log_p[action], abs=1e-4)
+
+
+@given(
+    tokens=TEXT,
+    operators=st.frozensets(st.sampled_from(OPERATORS)).map(lambda names: names | {"jump"}),
+    kind=st.sampled_from(KINDS),
+    number=st.integers(0, 99),
+    data=st.data(),
+)
+@settings(max_examples=30)
+def test_probabilities_of_all_valid_actions_sum_to_one(
+    tokens: list[int], operators: frozenset[str], kind: str, number: int, data: st.DataObject
+) -> None:
+    draft = protected(data, tokens, Rules(ALPHABET, operators, max_length=len(tokens) + 5))
+    written = write(draft, number, kind, 12, temperature=2.0, top_k=0)
+    for log_p, action, score in zip(
+        score_actions(MODELS[kind], draft, written.actions, 12),
+        written.actions,
+        written.log_probabilities,
+        strict=True,
+    ):
+        assert sum(map(math.exp, log_p.values())) == pytest.approx(1, abs=1e-5)
+        assert score == pytest.approx(log_p[action], abs=1e-4)
+
+
+def protected(data: st.DataObject, tokens: list[int], rules: Rules) -> Draft:
+    """A draft with some of its tokens fixed and some boundaries closed, at an open one."""
+    fixed = data.draw(st.lists(st.booleans(), min_size=len(tokens), max_size=len(tokens)))
+    closed = data.draw(st.lists(st.booleans(), min_size=len(tokens) + 1, max_size=len(tokens) + 1))
+    marks = [2 * closed[0], *(fix + 2 * (fix and close) for fix, close in zip(fixed, closed[1:], strict=True))]
+    places = [place for place, mark in enumerate(marks) if not mark & CLOSED]
+    if not places:
+        marks[-1] &= ~CLOSED
+        places = [len(tokens)]
+    return Draft(tuple(tokens), data.draw(st.sampled_from(places)), rules, tuple(marks))
+
+
+@torch.no_grad()
+def score_actions(
+    model: Transformer, draft: Draft, actions: tuple[int, ...], max_actions: int
+) -> list[dict[int, float]]:
+    """The log-probability of every valid action before each of some actions, spelled out from one forward pass."""
+    rules, canvas = draft.rules, draft.canvas
+    history, states = draft_history(draft)
+    first = len(history) - 1
+    for action in actions:
+        canvas = apply(canvas, action, rules)
         history.append(action)
-    with torch.no_grad():
-        logits = MODELS[kind](torch.tensor([history]), show(states, MODELS[kind].config))[0]
-    for index, action in enumerate(written.actions):
-        place = len(draft.actions) + index
-        valid = valid_actions(states[place], draft.rules, 12 - index)
-        scores = logits[place, valid].log_softmax(-1)
-        assert valid[int(scores.argmax())] == action
-        assert written.log_probabilities[index] == pytest.approx(scores.max().item(), abs=1e-4)
+        states.append(canvas)
+    hidden = model.hidden(torch.tensor([history]), show(states, model.config))[0]
+    logits, births, scored = model.logits(hidden), tuple(range(1, len(draft.tokens) + 1)), []
+    states[first] = draft.canvas
+    for index, action in enumerate(actions):
+        now, canvas = hidden[first + index], states[first + index]
+        valid = valid_actions(canvas, rules, max_actions - index)
+        jumps = [each for each in valid if ALPHABET.is_jump(each)]
+        rows = [each for each in valid if each not in jumps] + ([ALPHABET.size - 1] if jumps else [])
+        log_p = dict(zip(rows, logits[first + index, rows].log_softmax(-1).tolist(), strict=True))
+        if jumps:
+            assert model.pointer is not None
+            at = [(0, *births)[ALPHABET.landing(each)] for each in jumps]
+            landed = (model.pointer.key(hidden[at]) @ model.pointer.query(now)).log_softmax(-1).tolist()
+            some = log_p.pop(ALPHABET.size - 1)
+            log_p |= {each: some + score for each, score in zip(jumps, landed, strict=True)}
+        scored.append(log_p)
+        births = follow_births(births, canvas, action, first + index + 1, ALPHABET)
+    return scored
 
 
 def test_top_k_keeps_to_the_best() -> None:

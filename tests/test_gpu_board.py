@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws import ALPHABET, states
-from test_board import KERNEL_SETS
+from laws import ALPHABET, random_canvas, random_marks, states
+from test_board import KERNEL_SETS, choose, keep_text, landings_of
 
 from reviser.actions import INSERT_MOVE
-from reviser.canvas import Canvas, Rules, valid_mask
+from reviser.canvas import CLOSED, FIXED, Canvas, Rules, valid_mask
 from reviser.decoding.board import KERNEL_OPERATORS, NUMBERS, Board
 
 pytest.importorskip("triton", reason="Triton comes with the `kernels` extra and with torch for CUDA")
@@ -38,13 +38,9 @@ class Pair:
 
     def actions(self, chance: random.Random) -> list[int]:
         """One valid action for every row, chosen among kinds of actions; any at all where a row is idle."""
-        chosen = []
-        for mask, left in zip(self.plain.valid().tolist(), self.plain.left.tolist(), strict=True):
-            # Inserts more often, or the canvases would never be full.
-            offset = chance.choice([j for j in [*range(35), *[34] * 9] if mask >> j & 1])
-            action = chance.randrange(5) if offset == 34 else ALPHABET.num_text + offset
-            chosen.append(action if left else chance.randrange(ALPHABET.size))
-        return chosen
+        chosen = [choose(mask, places, chance) for mask, places in seen(self.plain)]
+        idle = self.plain.left.tolist()
+        return [a if left else chance.randrange(ALPHABET.size + 20) for a, left in zip(chosen, idle, strict=True)]
 
     def step(self, chance: random.Random) -> None:
         actions = torch.tensor(self.actions(chance), device=DEVICE)
@@ -58,8 +54,14 @@ class Pair:
         for name in NUMBERS:
             assert torch.equal(getattr(fast, name), getattr(plain, name)), name
         assert torch.equal(fast.valid(), plain.valid())
+        assert torch.equal(fast.landings(), plain.landings())
         for width in (1, 4):
             assert torch.equal(fast.windows(width), plain.windows(width))
+
+
+def seen(board: Board) -> list[tuple[int, list[int]]]:
+    """For every row the mask of valid actions, and where a JUMP may go."""
+    return list(zip(board.valid().tolist(), landings_of(board), strict=True))
 
 
 @st.composite
@@ -93,10 +95,9 @@ def test_full_and_long_canvases_take_many_actions(operators: frozenset[str], roo
     """Many warps to a row, or a canvas that is often full; idle rows are loaded again."""
     chance, rows = random.Random(5), []
     for row in range(4):
-        prefix, suffix, size = chance.randrange(3), chance.randrange(3), room - 4
-        rules = Rules(ALPHABET, operators, prefix, suffix, max_length=room - row)
+        size, rules = room - 4, Rules(ALPHABET, operators, max_length=room - row)
         tokens = tuple(chance.choices(range(39), k=size))
-        rows.append((Canvas(tokens, chance.randint(prefix, size - suffix)), rules, 1 << 30))
+        rows.append((random_canvas(tokens, random_marks(size, chance), chance), rules, 1 << 30))
     pair = Pair(operators, 4, room, width=4)
     pair.load(list(range(4)), rows)
     for _ in range(NUM_STEPS):
@@ -107,6 +108,12 @@ def test_full_and_long_canvases_take_many_actions(operators: frozenset[str], roo
             pair.load(idle, [rows[row] for row in idle])
 
 
+@given(KERNEL_SETS, st.integers(0, 1 << 30))
+@settings(max_examples=5)
+def test_what_a_board_allows_leaves_protected_text_whole(operators: frozenset[str], number: int) -> None:
+    keep_text(GpuBoard(ALPHABET, operators, 3, 14, DEVICE), random.Random(number), num_steps=20)
+
+
 @pytest.mark.parametrize("operators", [INSERT_MOVE, ALL])
 def test_an_idle_row_may_only_stop_and_never_changes(operators: frozenset[str]) -> None:
     pair, rules = Pair(operators, 3, 9, width=1), Rules(ALPHABET, operators, max_length=9)
@@ -115,9 +122,10 @@ def test_an_idle_row_may_only_stop_and_never_changes(operators: frozenset[str]) 
     board.apply(torch.tensor([7, ALPHABET.stop, 8], device=DEVICE))
     before = board.canvases([0, 1, 2])
     assert before == [Canvas(), Canvas((1, 2), 1, is_stopped=True), Canvas((3, 8), 2)]
-    for action in (0, 38, *range(40, ALPHABET.size)):
+    for action in (0, 38, *range(40, ALPHABET.size + 5)):
         board.apply(torch.full((3,), action, device=DEVICE))
         assert board.valid().tolist() == [1 << 3] * 3
+        assert (board.landings() == -1).all()
     assert board.canvases([0, 1, 2]) == before
 
 
@@ -125,20 +133,24 @@ def test_an_idle_row_may_only_stop_and_never_changes(operators: frozenset[str]) 
 @settings(max_examples=3)
 def test_invalid_actions_spoil_their_own_row_alone(operators: frozenset[str], number: int) -> None:
     chance, rules = random.Random(number), Rules(ALPHABET, operators, max_length=12)
-    canvas, board = Canvas((1, 2, 3, 4), 2), GpuBoard(ALPHABET, operators, 3, 12, DEVICE, width=3)
+    canvas = Canvas((1, 2, 3, 4), 2, marks=chance.choice([(), (CLOSED, FIXED | CLOSED, FIXED, 0, FIXED)]))
+    board = GpuBoard(ALPHABET, operators, 3, 12, DEVICE, width=3)
     calm = Board(ALPHABET, operators, 3, 12, DEVICE)
     for each in (board, calm):
         each.load([0, 1, 2], [canvas] * 3, [rules] * 3, [1 << 30] * 3)
     for _ in range(40):
-        actions = []
-        for mask in calm.valid().tolist():
-            offset = chance.choice([j for j in range(35) if mask >> j & 1 and j != 3])
-            actions.append(chance.randrange(39) if offset == 34 else ALPHABET.num_text + offset)
+        actions = [choose(mask & ~8 or 8, places, chance) for mask, places in seen(calm)]
         calm.apply(torch.tensor(actions, device=DEVICE))
-        actions[1] = chance.choice([7, *(action for action in range(40, ALPHABET.size) if action != ALPHABET.stop)])
+        actions[1] = chance.choice(
+            [7, *range(40, ALPHABET.stop), *range(ALPHABET.stop + 1, ALPHABET.jump(20)), 1 << 50]
+        )
         board.apply(torch.tensor(actions, device=DEVICE))
         assert board.canvases([0, 2]) == calm.canvases([0, 2])
-        for got, expected in ((board.valid(), calm.valid()), (board.windows(3), calm.windows(3))):
+        for got, expected in (
+            (board.valid(), calm.valid()),
+            (board.windows(3), calm.windows(3)),
+            (board.landings(), calm.landings()),
+        ):
             assert torch.equal(got[::2], expected[::2])
         board.rows(), board.repeated(2)
     board.load([1], [canvas], [rules], [3])
@@ -154,13 +166,13 @@ def test_the_kernel_refuses_an_operator_it_lacks() -> None:
 
 def test_nothing_moves_in_memory() -> None:
     """Nor does the kernel write outside its rows, or ask that the actions lie side by side."""
-    pair, rules = Pair(ALL, 2, 12, width=2), Rules(ALPHABET, ALL, prefix=1, max_length=12)
-    board = pair.fast
-    pair.load([0, 1], [(Canvas((1, 2, 3, 4), 3), rules, 99), (Canvas((5, 6), 2), rules, 99)])
-    valid, windows = board.valid(), board.windows(2)
+    pair, rules = Pair(ALL, 2, 12, width=2), Rules(ALPHABET, ALL, max_length=12)
+    board, canvas = pair.fast, Canvas((1, 2, 3, 4), 3, marks=(CLOSED, FIXED, 0, 0, FIXED))
+    pair.load([0, 1], [(canvas, rules, 99), (Canvas((5, 6), 2), rules, 99)])
+    valid, windows, landings = board.valid(), board.windows(2), board.landings()
     names = [name for name, value in vars(board).items() if isinstance(value, torch.Tensor)]
     before = [getattr(board, name).data_ptr() for name in names]
-    for actions in ([ALPHABET.delete, 7], [6, ALPHABET.move(-1)], [ALPHABET.replace] * 2, [8, 9]):
+    for actions in ([ALPHABET.delete, 7], [6, ALPHABET.move(-1)], [ALPHABET.jump(1), ALPHABET.replace], [8, 9]):
         columns = torch.tensor([[action, 11] for action in actions], device=DEVICE)
         board.apply(columns[:, 0])
         pair.plain.apply(columns[:, 0])
@@ -168,6 +180,7 @@ def test_nothing_moves_in_memory() -> None:
     assert [getattr(board, name).data_ptr() for name in names] == before
     assert board.valid() is valid
     assert board.windows(2) is windows
+    assert board.landings() is landings
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are CUDA's")

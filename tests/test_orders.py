@@ -14,13 +14,23 @@ from reviser.canvas import Rules
 from reviser.errors import ConfigError
 from reviser.orders import kernels
 from reviser.orders.draw import allocate_rows, draw, draw_rows, encode_order
-from reviser.orders.policies import Diff, LeftToRight, Mixture, RandomWalk, Runs, components, has_kernel, pick
+from reviser.orders.policies import (
+    Diff,
+    LeftToRight,
+    Mixture,
+    RandomWalk,
+    Runs,
+    components,
+    has_kernel,
+    pick,
+)
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import format_order, parse_order
 from reviser.orders.rng import Random
+from reviser.orders.sentences import Outline, Sentences
 
 ALPHABET = Alphabet(num_text=60, pad=0)
-ALL = Rules(ALPHABET, frozenset(OPERATORS), max_length=128)
+ALL = Rules(ALPHABET, frozenset(OPERATORS), max_length=128, ends=frozenset({3, 7, 9}))
 
 orders = st.one_of(
     st.builds(
@@ -37,8 +47,16 @@ orders = st.one_of(
         start=st.sampled_from(["uniform", "end"]),
         noise=st.sampled_from([0.0, 0.2]),
         noise_from=st.sampled_from(["vocabulary", "document"]),
+        by=st.sampled_from(["moves", "pointer"]),
     ),
     st.just(LeftToRight()),
+    st.builds(
+        Sentences,
+        jump=st.floats(0.0, 0.9),
+        start=st.sampled_from(["uniform", "end"]),
+        by=st.sampled_from(["moves", "pointer"]),
+    ),
+    st.builds(Outline, every=st.integers(2, 5), by=st.sampled_from(["moves", "pointer"])),
     st.builds(
         Scramble,
         edit=st.floats(0.0, 0.3),
@@ -47,6 +65,7 @@ orders = st.one_of(
     ),
     st.just(Mixture(((0.6, Runs(0.2)), (0.3, LeftToRight()), (0.1, RandomWalk())))),
     st.just(Mixture(((1 / 3, Runs(0.2)), (2 / 3, Diff())))),
+    st.just(Mixture(((0.5, Sentences()), (0.2, Outline()), (0.2, LeftToRight()), (0.1, Runs(0.1, by="pointer"))))),
 )
 NESTED = Mixture(((0.5, Mixture(((0.5, Runs(0.2)), (0.5, RandomWalk())))), (0.5, LeftToRight())))
 texts = st.lists(st.integers(1, 12), max_size=30)
@@ -94,32 +113,32 @@ def test_scramble_uses_every_operator_and_only_enabled_ones():
     for number in range(200):
         drawn = Scramble(edit=0.3).draw(Draft.continuation([], ALL), text, Random.of(number))
         seen.update(ALPHABET.operator(a) for a in drawn.actions)
-    assert set(seen) == {None, *OPERATORS}
+    assert set(seen) == {None, *OPERATORS} - {"jump"}
     few = Rules(ALPHABET, frozenset({"move", "swap"}), max_length=128)
     drawn = Scramble(edit=0.3).draw(Draft.continuation([], few), text, Random.of(1))
     assert {ALPHABET.operator(a) for a in drawn.actions} <= {None, "move", "swap"}
 
 
-def enumerate_runs(length, jump, start):
+def enumerate_runs(length, jump, start, by="moves"):
     """All obfuscations of `Runs` from its definition: restoration actions and probability."""
     starts = [(u, 1 / (length + 1)) for u in range(length + 1)] if start == "uniform" else [(length, 1.0)]
     for cursor, probability in starts:
-        yield from _enumerate_runs(list(range(1, length + 1)), cursor, jump, False, (), probability)
+        yield from _enumerate_runs(list(range(1, length + 1)), cursor, (jump, by), False, (), probability)
 
 
-def _enumerate_runs(cells, u, jump, has_jumped, restored, probability):
+def _enumerate_runs(cells, u, order, has_jumped, restored, probability):
     if not cells:
         yield restored, probability
         return
     places = [v for v in range(1, len(cells) + 1) if v != u]
-    p_jump = 0.0 if has_jumped or not places else 1.0 if u == 0 else jump
+    p_jump = 0.0 if has_jumped or not places else 1.0 if u == 0 else order[0]
     for v in places if p_jump else ():
-        back = ALPHABET.spell(u - v)
-        yield from _enumerate_runs(cells, v, jump, True, back + restored, probability * p_jump / len(places))
+        back = ALPHABET.way(v, u, order[1] == "pointer")
+        yield from _enumerate_runs(cells, v, order, True, back + restored, probability * p_jump / len(places))
     if p_jump < 1:
         rest = cells[: u - 1] + cells[u:]
         restored = (cells[u - 1], *restored)
-        yield from _enumerate_runs(rest, u - 1, jump, False, restored, probability * (1 - p_jump))
+        yield from _enumerate_runs(rest, u - 1, order, False, restored, probability * (1 - p_jump))
 
 
 def _trajectory(actions):
@@ -129,15 +148,29 @@ def _trajectory(actions):
 
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("start", ["uniform", "end"])
-def test_log_q_of_runs_sums_to_one_over_all_its_trajectories(length, start):
-    order, total, seen = Runs(0.3, start), 0.0, set()
-    for actions, probability in enumerate_runs(length, 0.3, start):
+@pytest.mark.parametrize("by", ["moves", "pointer"])
+def test_log_q_of_runs_sums_to_one_over_all_its_trajectories(length, start, by):
+    order, total, seen = Runs(0.3, start, by=by), 0.0, set()
+    for actions, probability in enumerate_runs(length, 0.3, start, by):
         log_q = order.log_q(_trajectory(actions))
         assert log_q == pytest.approx(math.log(probability), abs=1e-9)
         seen.add(actions)
         total += math.exp(log_q)
     assert total == pytest.approx(1.0, abs=1e-9)
     assert len(seen) == len(list(enumerate_runs(length, 0.3, start)))
+
+
+@settings(max_examples=60)
+@given(texts, ends, st.integers(0, 1 << 32))
+def test_runs_by_pointer_jump_where_runs_by_moves_go(middle, prefix, number):
+    draft, target = Draft.infill(prefix, [5], ALL), [*prefix, *middle, 5]
+    moves, pointer = (Runs(0.4, by=by).draw(draft, target, Random.of(number)) for by in ("moves", "pointer"))
+    assert moves.log_q == pointer.log_q
+    assert [a for a in moves.actions if a < 60] == [a for a in pointer.actions if a < 60]
+    if moves.actions != pointer.actions:
+        assert Runs(0.4).log_q(pointer) == Runs(0.4, by="pointer").log_q(moves) == -math.inf
+    twice = Trajectory(draft, (5, ALPHABET.jump(len(prefix)), ALPHABET.jump(len(prefix) + 1), 8), (True,) * 4)
+    assert Runs(0.4, by="pointer").log_q(twice) == -math.inf
 
 
 def restorations(length, most, low_moves):
@@ -293,7 +326,7 @@ def test_what_an_order_cannot_do_is_said():
         (lambda: parse_order("nan*runs+1*runs"), "each with a finite weight above 0"),
         (lambda: RandomWalk(budget=-1), "budget=-1 is not a number of steps; it must be at least 1"),
         (lambda: parse_order("run"), "no order 'run'; orders are random-walk, runs, .* did you mean runs"),
-        (lambda: parse_order("runs:p=1"), "runs has no setting 'p'; it has jump, start, noise, noise_from"),
+        (lambda: parse_order("runs:p=1"), "runs has no setting 'p'; it has jump, start, noise, noise_from, by"),
         (lambda: parse_order("left-to-right:needs=1"), "left-to-right has no setting 'needs'; it has none"),
         (lambda: parse_order("runs:jump=x"), "order runs: jump is 'x'; it must be a number"),
         (lambda: parse_order("random-walk:max_move=1.5"), "max_move is '1.5'; it must be a whole number"),
@@ -321,7 +354,7 @@ def test_many_targets_draw_like_one():
     rows = allocate_rows(count, 400)
     which, rooms = np.zeros(count, np.int64), np.full(count, 128)
     codes, cells = [encode_order(order)], np.empty(256, np.int32)
-    draw_rows(codes, which, ALL, tokens, offsets[:-1], offsets[1:], rooms, states, cells, rows)
+    draw_rows(codes, which, ALL, tokens, offsets[:-1], offsets[1:], rooms, which, states, cells, rows)
     for i in range(count):
         target = tokens[offsets[i] : offsets[i + 1]].tolist()
         one = order.draw(Draft.continuation([], ALL), target, Random.of(7, 100 + i))

@@ -1,12 +1,13 @@
-"""The executor's kernel against the reference: equal canvases, windows and masks."""
+"""The executor's kernel against the reference: equal canvases, windows, masks and lives."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviser.actions import OPERATORS, Alphabet
-from reviser.canvas import Canvas, Rules, apply, valid_mask
+from reviser.actions import Alphabet
+from reviser.canvas import CLOSED, FIXED, Canvas, Rules, apply, valid_landings, valid_mask
+from reviser.data.filling import trace_lives
 from reviser.orders import replay
 from reviser.orders.history import draft_cursors, draft_history, num_moves
 from reviser.orders.record import Draft
@@ -16,64 +17,85 @@ ALPHABET = Alphabet(num_text=50, pad=0)
 ROUND = 2_000
 WIDTH = 3
 NO_CANVASES = np.empty((0, 0), np.int32)
+NOTHING = np.empty(0, np.int32)
 
 
-def _random_rules(rng):
-    chosen = replay.KERNEL_OPERATORS if rng.below(3) else OPERATORS[: rng.below(4)]
-    operators = frozenset({"move", *chosen})
+def _random_draft(rng):
+    """Any marks that a draft may have, often those of one gap."""
+    chosen = replay.KERNEL_OPERATORS if rng.below(3) else replay.KERNEL_OPERATORS[: rng.below(5)]
+    rules = Rules(ALPHABET, frozenset({"move", *chosen}), max_length=12 + rng.below(60))
     prefix, suffix = rng.below(4), rng.below(4)
-    return Rules(ALPHABET, operators, prefix, suffix, max_length=8 + rng.below(60))
+    tokens = tuple(1 + rng.below(49) for _ in range(prefix + suffix))
+    if rng.below(2):
+        return Draft.infill(tokens[:prefix], tokens[prefix:], rules)
+    marks = [2 * rng.below(2), *((0, 0, FIXED, FIXED | CLOSED)[rng.below(4)] for _ in tokens)]
+    places = [place for place, mark in enumerate(marks) if not mark & CLOSED]
+    if not places:
+        return Draft(tokens, len(tokens), rules)
+    return Draft(tokens, places[rng.below(len(places))], rules, tuple(marks))
 
 
-def _mask_of(canvas, rules):
-    state = replay.STOPPED if canvas.is_stopped else int(canvas.is_replacing)
-    numbers = len(canvas.tokens), canvas.cursor, state, rules.prefix, rules.suffix, rules.max_length
-    return int(replay.valid_mask(*numbers, replay.operator_bits(rules), 1 << 30))
-
-
-def _random_walk(rules, rng, count):
-    """Random valid actions through the reference, chosen by the kernel's mask; some masks compared."""
-    draft = Draft(tuple(1 + rng.below(49) for _ in range(rules.prefix + rules.suffix)), rules.prefix, rules)
-    canvas, actions, windows, masks = draft.canvas, list(draft.actions), [], []
-    for number in range(count):
-        mask = _mask_of(canvas, rules)
-        if number % 40 == 0:
-            assert mask == valid_mask(canvas, rules)
+def _random_walk(draft, rng, count):
+    """Random valid actions through the reference, without a STOP."""
+    rules, canvas, actions, windows, masks = draft.rules, draft.canvas, list(draft.actions), [], []
+    for _ in range(count):
+        mask = valid_mask(canvas, rules)
         choices = [j for j in range(35) if mask >> j & 1 and j != 3]
-        chosen = choices[rng.below(len(choices))] if choices else 3
+        if not choices:
+            break
+        chosen = choices[rng.below(len(choices))]
         # Half of all actions insert, so that canvases fill and empty.
         if mask >> 34 & 1 and rng.below(2):
             chosen = 34
         action = 1 + rng.below(49) if chosen == 34 else ALPHABET.num_text + chosen
+        if chosen == 33:
+            landings = valid_landings(canvas, rules)
+            action = ALPHABET.jump(landings[rng.below(len(landings))])
         canvas = apply(canvas, action, rules)
         actions.append(action)
         masks.append(mask)
         windows.append(canvas.window(WIDTH, ALPHABET.none))
-        if canvas.is_stopped:
-            break
-    return len(draft.actions), actions, canvas, windows, masks
+    return actions, canvas, windows, masks
 
 
-@pytest.mark.parametrize("count", [150_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
-def test_random_valid_actions_give_equal_canvases_windows_and_masks(count):
+def _states(draft, actions):
+    canvas, states = Canvas(), [Canvas()]
+    for step, action in enumerate(actions):
+        if step == len(draft.actions):
+            canvas = states[-1] = draft.canvas
+        canvas = apply(canvas, action, draft.rules if step >= len(draft.actions) else draft.rules.for_draft())
+        states.append(canvas)
+    return states
+
+
+@pytest.mark.parametrize("count", [40_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_random_valid_actions_give_equal_canvases_windows_masks_and_lives(count):
     rng, done = Random.of(11), 0
     while done < count:
-        rules = _random_rules(rng)
-        num_draft, actions, canvas, windows, masks = _random_walk(rules, rng, ROUND)
-        cells = np.empty(rules.max_length + 2 * WIDTH, np.int32)
-        got_windows = np.empty((len(actions), 2 * WIDTH), np.int32)
-        got_masks = np.empty(len(actions), np.int64)
-        numbers = np.array([rules.prefix, rules.suffix, rules.max_length, replay.operator_bits(rules)])
+        draft = _random_draft(rng)
+        actions, canvas, windows, masks = _random_walk(draft, rng, ROUND)
+        num_draft, size = len(draft.actions), len(actions)
+        cells = np.empty(draft.rules.max_length + 2 * WIDTH, np.int32)
+        births = np.empty_like(cells) if "jump" in draft.rules.operators else np.empty(0, np.int32)
+        got_windows, got_masks = np.empty((size, 2 * WIDTH), np.int32), np.empty(size, np.int64)
+        lives = np.full((size + 1 if len(births) else 0, 3), -9, np.int32)
         bad, length, cursor, left, right = replay.replay_one(
-            np.array(actions), num_draft, ALPHABET.num_text, numbers, WIDTH, cells, got_windows, got_masks,
-            NO_CANVASES,
+            np.array(actions), num_draft, np.array(draft.marks, np.int32), ALPHABET.num_text,
+            replay.encode_rules(draft.rules), WIDTH, cells, births, got_windows, got_masks, NO_CANVASES, lives,
         )  # fmt: skip
         tokens = [*cells[WIDTH:left].tolist(), *cells[right : len(cells) - WIDTH].tolist()]
+        marks = [token >> replay.MARK_SHIFT for token in tokens]
         assert bad == -1
-        assert (tuple(tokens), cursor, length) == (canvas.tokens, canvas.cursor, len(canvas.tokens))
+        assert tuple(token & replay.TOKEN for token in tokens) == canvas.tokens
+        assert marks == list(canvas.marks[1:] or [0] * len(tokens))
+        assert (cursor, length) == (canvas.cursor, len(canvas.tokens))
         assert got_windows[num_draft:].tolist() == [list(window) for window in windows]
         assert got_masks[num_draft:].tolist() == masks
-        done += len(actions) - num_draft
+        if len(births):
+            wanted = trace_lives(draft, actions, _states(draft, actions))
+            assert np.array_equal(lives[:, 0], wanted[:, 0])
+            assert np.array_equal(lives[:-1, 1:], wanted[:-1, 1:])
+        done += size - num_draft
 
 
 @pytest.mark.parametrize("width", [1, 4, 6])
@@ -93,20 +115,29 @@ def test_windows_of_any_width_and_whole_canvases_agree(width, num_columns):
         canvases.append((row + [-1] * num_columns)[:num_columns])
     got = np.empty((300, 2 * width), np.int32)
     got_canvases = np.empty((300 if num_columns else 0, num_columns), np.int32)
-    cells, numbers = np.empty(40 + 2 * width, np.int32), np.array([0, 0, 40, replay.MOVE_BIT])
-    replay.replay_one(np.array(actions), 0, 50, numbers, width, cells, got, np.empty(0, np.int64), got_canvases)
+    cells = np.empty(40 + 2 * width, np.int32)
+    given = np.array(actions), 0, NOTHING, 50, replay.encode_rules(rules), width, cells, NOTHING
+    replay.replay_one(*given, got, np.empty(0, np.int64), got_canvases, NO_CANVASES)
     assert got.tolist() == windows
     assert not num_columns or got_canvases.tolist() == canvases
 
 
 def test_the_kernel_names_the_first_invalid_action():
-    actions = np.array([5, 6, ALPHABET.move(1), 7])
-    numbers = np.array([0, 0, 10, replay.MOVE_BIT])
-    cells = np.empty(18, np.int32)
-    none = np.empty((0, 8), np.int32), np.empty(0, np.int64), NO_CANVASES
-    assert replay.replay_one(actions, 0, 50, numbers, 4, cells, *none)[0] == 2
-    full = np.array([5] * 11)
-    assert replay.replay_one(full, 0, 50, numbers, 4, cells, *none)[0] == 10
+    rules = replay.encode_rules(Rules(ALPHABET, frozenset({"move", "jump"}), max_length=10))
+
+    def find(actions, num_draft=0, marks=()):
+        none = np.empty((0, 8), np.int32), np.empty(0, np.int64), NO_CANVASES, NO_CANVASES
+        marks = np.array(marks, np.int32)
+        return replay.replay_one(
+            np.array(actions), num_draft, marks, 50, rules, 4, np.empty(18, np.int32), NOTHING, *none
+        )[0]
+
+    assert find([5, 6, ALPHABET.move(1), 7]) == 2
+    assert find([5] * 11) == 10
+    assert find([5, 6, ALPHABET.jump(2)]) == 2
+    assert find([5, 6, ALPHABET.jump(3)]) == 2
+    assert find([5, 6, ALPHABET.jump(0), ALPHABET.jump(1)]) == -1
+    assert find([5, 6, ALPHABET.jump(0), ALPHABET.jump(1)], 2, [0, FIXED | CLOSED, FIXED]) == 3
 
 
 def test_operators_that_the_kernel_lacks_are_refused():
@@ -122,18 +153,29 @@ def test_the_kernel_writes_a_draft_as_its_history_has_it(prefix, target, suffix)
     tokens = np.arange(3 + prefix + target + suffix, dtype=np.int32)
     before, behind = tokens[3 : 3 + prefix].tolist(), tokens[3 + prefix + target :].tolist()
     history = np.empty(prefix + suffix + 20, np.int32)
-    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 5000)
+    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 5000, 1)
+    assert tuple(history[:count].tolist()) == draft_history([*before, *behind], prefix, Alphabet(5000, 4999), True)
+    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 5000, 0)
     wanted = draft_history([*before, *behind], prefix, Alphabet(5000, 4999))
     assert tuple(history[:count].tolist()) == wanted
     assert num_moves(np.array([suffix])).tolist() == [len(wanted) - prefix - suffix]
 
 
-@given(st.integers(0, 30), st.data())
-def test_a_drafts_history_writes_it_and_its_cursors_are_the_executors(size, data):
-    draft = Draft(tuple(range(1, size + 1)), data.draw(st.integers(0, size)), Rules(ALPHABET, max_length=40))
+@given(st.integers(0, 12), st.integers(0, 12))
+def test_the_kernel_marks_a_draft_as_an_infilling_is_marked(prefix, suffix):
+    marks = np.empty(25, np.int32)
+    replay.write_marks(marks, prefix, suffix)
+    wanted = Draft.infill([1] * prefix, [1] * suffix, Rules(ALPHABET)).marks or (0,)
+    assert tuple(marks[: prefix + suffix + 1].tolist()) == wanted
+
+
+@given(st.integers(0, 30), st.booleans(), st.data())
+def test_a_drafts_history_writes_it_and_its_cursors_are_the_executors(size, has_jumps, data):
+    rules = Rules(ALPHABET, frozenset({"jump" if has_jumps else "move"}), max_length=40)
+    draft = Draft(tuple(range(1, size + 1)), data.draw(st.integers(0, size)), rules)
     canvas, cursors = Canvas(), []
     for action in draft.actions:
         canvas = apply(canvas, action, draft.rules)
         cursors.append(canvas.cursor)
     assert canvas == draft.canvas
-    assert cursors == draft_cursors(size, draft.cursor, ALPHABET)
+    assert cursors == draft_cursors(size, draft.cursor, ALPHABET, has_jumps)

@@ -76,6 +76,24 @@ def test_the_end_is_the_last_open_boundary_and_spans_between_are_text():
     assert got["mean_insertion_position"] == 0.5
 
 
+def test_a_jump_is_a_move_by_the_way_that_it_takes():
+    move, jump = ALPHABET.move, ALPHABET.jump
+    # The given token counts for a JUMP's landing, not for the places of the text.
+    jumps = (1, 2, 3, jump(1), 4, jump(5), 5, ALPHABET.stop)
+    moves = (1, 2, 3, move(-2), move(-1), 4, move(2), move(1), 5, ALPHABET.stop)
+    one, other = (
+        summarise([Trajectory(Draft.continuation([9], RULES), actions, (True,) * len(actions))])
+        for actions in (jumps, moves)
+    )
+    assert (one["move_fraction"], one["mean_move_distance"], one["backward_fraction"]) == (2 / 7, 3.0, 0.5)
+    same = ("travel_per_token", "end_append_fraction", "mean_insertion_position", "revised_fraction", "mean_tokens")
+    assert [one[key] for key in same] == [other[key] for key in same]
+    assert one["revised_fraction"] == 1.0
+    plain = (1, 2, 3, jump(1), jump(4), 5, ALPHABET.stop)
+    got = summarise([Trajectory(Draft.continuation([9], RULES), plain, (True,) * len(plain))])
+    assert (got["revised_fraction"], got["turn_fraction"]) == (0.0, 0.5)
+
+
 def test_the_random_walk_alone_shows_what_the_paper_shows_of_its_model():
     got = _null(RandomWalk())
     assert got["actions_per_token"] == pytest.approx(1.30, abs=0.01)

@@ -21,7 +21,7 @@ from reviser.orders.kernels import stream_states
 from reviser.orders.policies import LeftToRight, Order, RandomWalk, Runs, has_kernel, is_choice
 from reviser.orders.record import Draft
 from reviser.orders.registry import order_name
-from reviser.orders.replay import operator_bits, replay_many
+from reviser.orders.replay import encode_rules, replay_many
 from reviser.orders.rng import Random
 
 ORDERS: dict[str, Order] = {"random-walk": RandomWalk(), "runs": Runs(), "left-to-right": LeftToRight()}
@@ -83,7 +83,7 @@ def _work(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int
     offsets, which = np.arange(BATCH + 1) * num_tokens, np.zeros(BATCH, np.int64)
     rooms = np.full(BATCH, rules.max_length + num_tokens)
     rows, code = allocate_rows(BATCH, 12 * num_tokens + 64), encode_order(order)
-    numbers = np.array([0, 0, rules.max_length + num_tokens, operator_bits(rules)])
+    numbers = encode_rules(Rules(alphabet, max_length=rules.max_length + num_tokens))
     cells = np.empty(rules.max_length + num_tokens + 2 * WIDTH, np.int32)
     windows = np.empty((rows.actions.shape[1], 2 * WIDTH), np.int32)
     base, states = np.uint64(Random.of(seed).state), np.empty(BATCH, np.uint64)
@@ -91,7 +91,7 @@ def _work(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int
     end = time.perf_counter() + seconds
     while True:
         stream_states(base, num_targets, states)
-        draw_rows([code], which, rules, tokens, offsets[:-1], offsets[1:], rooms, states, cells, rows)
+        draw_rows([code], which, rules, tokens, offsets[:-1], offsets[1:], rooms, which, states, cells, rows)
         bad = replay_many(
             rows.actions, rows.begins, alphabet.num_text, numbers, WIDTH, cells, windows, tokens, offsets,
         )  # fmt: skip

@@ -49,9 +49,10 @@ def draw_examples(order: Order, rules: Rules, examples: Examples, capacity: int,
     )
 
 
-def history_sizes(examples: Examples, drawn: Rows) -> npt.NDArray[np.int64]:
+def history_sizes(examples: Examples, drawn: Rows, rules: Rules) -> npt.NDArray[np.int64]:
     """Positions each example takes: the history of its draft and its trajectory."""
-    num_drafted = examples.prefix + examples.suffix + num_moves(examples.suffix)
+    way = examples.suffix > 0 if rules.has_jumps else num_moves(examples.suffix)
+    num_drafted = examples.prefix + examples.suffix + way
     sizes: npt.NDArray[np.int64] = num_drafted + drawn.actions.shape[1] - drawn.begins
     return sizes
 
@@ -99,7 +100,7 @@ def _draw_by_kernel(orders: Sequence[Order], which: Array, rules: Rules, example
     cells = np.empty(max(rules.max_length, int(examples.length.max(initial=0))), np.int32)
     draw_rows(
         [encode_order(orders[k]) for k in known], np.searchsorted(known, which), rules, examples.tokens, first,
-        first + examples.length, rooms, examples.states, cells, drawn,
+        first + examples.length, rooms, examples.prefix, examples.states, cells, drawn,
     )  # fmt: skip
     return drawn
 
@@ -135,5 +136,5 @@ def _put(drawn: Rows, chosen: Array, some: Rows) -> None:
 def _is_bad(examples: Examples, drawn: Rows, rules: Rules, limit: int) -> Array:
     has_none = (drawn.begins == TOO_LONG) | (drawn.begins == NO_DRAW)
     is_full = examples.prefix + examples.length + examples.suffix > rules.max_length
-    bad: Array = has_none | is_full | (history_sizes(examples, drawn) > limit)
+    bad: Array = has_none | is_full | (history_sizes(examples, drawn, rules) > limit)
     return bad

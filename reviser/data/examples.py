@@ -24,6 +24,7 @@ from reviser.canvas import Rules
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError, DataError
 from reviser.orders.kernels import _below, jit, stream_states
+from reviser.orders.policies import Order, needs_ends
 from reviser.orders.record import Draft
 from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
@@ -150,6 +151,13 @@ def sentence_ends(tokenizer: Tokenizer) -> npt.NDArray[np.uint8]:
         text = piece.rstrip("\"'”’)]")
         table[token] = text.endswith((".", "!", "?")) or "\n" in piece
     return table
+
+
+def with_ends(rules: Rules, order: Order, tokenizer: Tokenizer | None) -> Rules:
+    """The rules with the tokens that end a sentence, where an order cuts there and the tokenizer is known."""
+    if tokenizer is None or not needs_ends(order):
+        return rules
+    return replace(rules, ends=frozenset(np.flatnonzero(sentence_ends(tokenizer)).tolist()))
 
 
 class Slots:

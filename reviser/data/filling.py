@@ -1,12 +1,13 @@
 """Trajectories into rows: every array that the model reads, written by a kernel or by the plain executor.
 
-The kernel knows INSERT, MOVE, STOP, DELETE and REPLACE. Where the rules enable another operator, canvas.py writes the
-rows, some hundred times slower: operators are tried out there before they deserve a kernel. On the kernel's own
-operators both write the same arrays.
+The kernel knows INSERT, MOVE, STOP, DELETE, REPLACE and JUMP. Where the rules enable another operator, canvas.py
+writes the rows, some hundred times slower: operators are tried out there before they deserve a kernel. On the
+kernel's own operators both write the same arrays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +20,11 @@ from reviser.data.examples import Examples
 from reviser.errors import ActionError, DataError
 from reviser.orders.checked import explain_replay
 from reviser.orders.draw import Rows
+from reviser.orders.history import follow_births
 from reviser.orders.policies import Order, has_kernel
-from reviser.orders.record import Trajectory
+from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import order_name
-from reviser.orders.replay import fill_rows, missing_operators, operator_bits
+from reviser.orders.replay import FOREVER, encode_rules, fill_rows, missing_operators
 
 Array = npt.NDArray[Any]
 
@@ -38,6 +40,7 @@ class RowArrays:
     segments: npt.NDArray[np.int32]
     windows: npt.NDArray[np.int32]
     canvases: npt.NDArray[np.int32]
+    lives: npt.NDArray[np.int32]
 
     @classmethod
     def blank(cls, num_rows: int, row: int, rules: Rules, width: int, num_cells: int) -> RowArrays:
@@ -51,6 +54,7 @@ class RowArrays:
             np.full(shape, -1, np.int32),
             np.full((*shape, 2 * width), alphabet.none, np.int32),
             np.full((*shape, num_cells), -1, np.int32),
+            np.zeros((*shape, 3 if "jump" in rules.operators else 0), np.int32),
         )
 
 
@@ -70,13 +74,14 @@ def fill(table: Array, examples: Examples, drawn: Rows, rules: Rules, arrays: Ro
 
 def fill_by_kernel(table: Array, examples: Examples, drawn: Rows, rules: Rules, arrays: RowArrays) -> int:
     """Write all examples; returns the first line whose trajectory does not lead to its text, or -1."""
-    width = arrays.windows.shape[2] // 2
+    width, most = arrays.windows.shape[2] // 2, arrays.actions.shape[1]
+    num_cells = rules.max_length + 2 * width + 1
     bad: int = fill_rows(
         table, examples.tokens, drawn.actions, drawn.has_loss, drawn.begins, rules.alphabet.num_text,
-        np.array([0, 0, rules.max_length, operator_bits(rules)]), width,
-        np.empty(rules.max_length + 2 * width + 1, np.int32), np.empty(arrays.actions.shape[1], np.int32),
-        arrays.actions, arrays.labels, arrays.valid, arrays.positions, arrays.segments, arrays.windows,
-        arrays.canvases,
+        encode_rules(rules), width, np.empty(num_cells, np.int32),
+        np.empty(num_cells if arrays.lives.size else 0, np.int32), np.empty(most, np.int32),
+        np.empty(most + 1, np.int32), arrays.actions, arrays.labels, arrays.valid,
+        arrays.positions, arrays.segments, arrays.windows, arrays.canvases, arrays.lives,
     )  # fmt: skip
     return bad
 
@@ -93,25 +98,58 @@ def fill_by_executor(table: Array, examples: Examples, drawn: Rows, rules: Rules
         arrays.labels[row, here] = np.where(is_learned, history, -1)
         arrays.positions[row, here] = range(len(history))
         arrays.segments[row, here] = segment
-        canvas = Canvas()
-        for allowed, part in ((draft.rules.for_draft(), history[:num_drafted]), (draft.rules, history[num_drafted:])):
-            for action in part:
-                arrays.valid[row, col] = _mask(canvas, allowed, masks)
-                _show(canvas, rules.alphabet.none, arrays.windows[row, col], arrays.canvases[row, col])
-                try:
-                    canvas = apply(canvas, action, allowed)
-                except ActionError:
-                    return line
-                col += 1
-        if canvas.tokens != examples.text(i):
+        try:
+            states = _replay(draft, history)
+        except ActionError:
+            return line
+        for step, canvas in enumerate(states[:-1]):
+            is_drafted = step >= num_drafted
+            allowed = draft.rules if is_drafted else draft.rules.for_draft()
+            gap = (draft.prefix, draft.suffix) if is_drafted else (0, 0)
+            arrays.valid[row, col + step] = _mask(canvas, allowed, gap, masks)
+            _show(canvas, rules.alphabet.none, arrays.windows[row, col + step], arrays.canvases[row, col + step])
+        if arrays.lives.size:
+            arrays.lives[row, col : col + len(history) + 1] = trace_lives(draft, history, states)
+        if states[-1].tokens != examples.text(i):
             return line
     return -1
 
 
-def _mask(canvas: Canvas, rules: Rules, known: dict[tuple[object, ...], int]) -> int:
-    """`valid_mask`, which takes long and is the same for all canvases that are alike in these respects."""
+def _replay(draft: Draft, history: Sequence[int]) -> list[Canvas]:
+    """The canvas before each action of a history and behind the last; marks are set when the draft is written."""
+    states, num_drafted = [Canvas()], len(draft.actions)
+    for step, action in enumerate(history):
+        if step == num_drafted:
+            states[-1] = draft.canvas
+        states.append(apply(states[-1], action, draft.rules if step >= num_drafted else draft.rules.for_draft()))
+    return states
+
+
+def trace_lives(draft: Draft, history: Sequence[int], states: Sequence[Canvas]) -> Array:
+    """What replay.py calls `lives`, by the plain executor: [len(history) + 1, 3]."""
+    alphabet, births = draft.rules.alphabet, tuple[int, ...]()
+    lives = np.zeros((len(history) + 1, 3), np.int32)
+    lives[0, 0] = FOREVER
+    for step, (action, before) in enumerate(zip(history, states, strict=False)):
+        if step == len(draft.actions):
+            closed = [place for place in range(len(before.tokens) + 1) if not before.is_open(place)]
+            lives[[births[place - 1] if place else 0 for place in closed], 0] = 0
+        lives[step, 1:] = -1
+        if alphabet.is_jump(action):
+            places = alphabet.landing(action), before.cursor
+            lives[step, 1:] = [births[place - 1] if place else 0 for place in places]
+        after = follow_births(births, before, action, step + 1, alphabet)
+        lives[list(set(births) - set(after)), 0] = step + 1
+        lives[step + 1, 0] = FOREVER if step + 1 in after else 0
+        births = after
+    return lives
+
+
+def _mask(canvas: Canvas, rules: Rules, gap: tuple[int, int], known: dict[tuple[object, ...], int]) -> int:
+    """`valid_mask`, which takes long and is the same for all canvases that are alike in these respects; `gap` are the
+    numbers of protected tokens on either side."""
     cursor, length = canvas.cursor, len(canvas.tokens)
-    reach, forth, room = cursor - rules.prefix, length - rules.suffix - cursor, rules.max_length - length
+    reach, forth, room = cursor - gap[0], length - gap[1] - cursor, rules.max_length - length
     can_paste = 0 < len(canvas.clipboard) <= room
     # Moves are powers of two, and no action spans more than 8 tokens.
     alike = (

@@ -44,6 +44,8 @@ class Packed:
     segments: npt.NDArray[np.int32]
     windows: npt.NDArray[np.int32] | None
     canvases: npt.NDArray[np.int32] | None
+    lives: npt.NDArray[np.int32] | None
+    """How long each step's token stands, and where JUMPs go (replay.py); None where the rules have no JUMP."""
     num_actions: npt.NDArray[np.int64]
     """Positions of each row that carry actions."""
     places: npt.NDArray[np.int64]
@@ -114,7 +116,7 @@ class Packer:
     def draw(self, examples: Examples) -> Drawn:
         """A trajectory for each example; what does not fit the context is drawn again, shorter."""
         rows = draw_examples(self.order, self.rules, examples, self.row, self.context or self.row)
-        return Drawn(examples, rows, history_sizes(examples, rows))
+        return Drawn(examples, rows, history_sizes(examples, rows, self.rules))
 
     def _fill(self, examples: Examples, drawn: Rows, sizes: Array, places: Array, num_rows: int) -> Packed:
         width = self.canvas.window if self.canvas.has_windows else 0
@@ -132,7 +134,8 @@ class Packer:
         return Packed(
             arrays.actions[:, keep], arrays.labels[:, keep], arrays.valid[:, keep], arrays.positions[:, keep],
             arrays.segments[:, keep], arrays.windows[:, keep] if width else None,
-            arrays.canvases[:, keep] if num_cells else None, num_actions, places, drawn.log_q, examples.length,
+            arrays.canvases[:, keep] if num_cells else None, arrays.lives[:, keep] if arrays.lives.size else None,
+            num_actions, places, drawn.log_q, examples.length,
         )  # fmt: skip
 
 

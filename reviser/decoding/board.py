@@ -26,7 +26,6 @@ Shape letters: B rows, L tokens that fit, C = L + 3 cells.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
 
 import numpy as np
 import torch
@@ -95,8 +94,8 @@ class Board:
         self.clipboard = torch.full((num_rows, CLIP), alphabet.none, device=device)
         self.numbers = torch.zeros(len(NUMBERS), num_rows, dtype=torch.int64, device=device)
         """All that follows, for kernels."""
-        self.length, self.cursor, self.clip, self.replacing, self.stopped = self.numbers[:5]
-        self.closed, self.left, self.room, self.initial, self.age = self.numbers[5:]
+        self.length, self.cursor, self.clip, self.replacing, self.stopped = self.numbers[:5].unbind()
+        self.closed, self.left, self.room, self.initial, self.age = self.numbers[5:].unbind()
         self._make_tables(device)
 
     def _make_tables(self, device: torch.device | str) -> None:
@@ -148,24 +147,20 @@ class Board:
         first = len(NUMBERS)
         front = first + CLIP
         lines = np.full((len(rows), front + self.max_length + 3), self.alphabet.none, np.int64)
-        each = zip(
-            lines, canvases, rules, actions_left,
-            repeat(None, len(rows)) if births is None else births,
-            repeat(None, len(rows)) if ages is None else ages,
-            strict=True,
-        )  # fmt: skip
-        for line, canvas, given, left, born, age in each:
+        sizes = [len(canvas.tokens) for canvas in canvases]
+        born = [np.arange(1, size + 1) for size in sizes] if births is None else [np.array(each) for each in births]
+        following = [size + 1 for size in sizes] if ages is None else ages
+        drafts = zip(lines, canvases, rules, actions_left, sizes, born, following, strict=True)
+        for line, canvas, given, left, size, each, age in drafts:
             self._check(canvas, given)
-            size, marks = len(canvas.tokens), canvas.marks
             line[:5] = size, canvas.cursor, len(canvas.clipboard), canvas.is_replacing, canvas.is_stopped
-            closed, left = sum(mark & CLOSED for mark in marks) // CLOSED, 0 if canvas.is_stopped else left
-            line[5:first] = closed, left, given.max_length, size, size + 1 if age is None else age
+            closed = len(canvas.marks) and size + 1 - len(canvas.open_boundaries())
+            line[5:first] = closed, 0 if canvas.is_stopped else left, given.max_length, size, age
             line[first : first + len(canvas.clipboard)] = canvas.clipboard
             line[front + 1 : front + 1 + size] = canvas.tokens
-            line[front + 1 : front + 1 + size] |= (
-                np.array(range(1, size + 1) if born is None else born, np.int64) << BIRTH_AT
-            )
-            line[front : front + len(marks)] |= np.array(marks, np.int64) << MARKS_AT
+            line[front + 1 : front + 1 + size] |= each.astype(np.int64) << BIRTH_AT
+            if canvas.marks:
+                line[front : front + 1 + size] |= np.array(canvas.marks) << MARKS_AT
         places = torch.tensor(rows, dtype=torch.int64, device=self.cells.device)
         values = torch.from_numpy(lines).to(self.cells.device)
         self.numbers.index_copy_(1, places, values[:, :first].T)

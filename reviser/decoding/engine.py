@@ -2,8 +2,9 @@
 
 Each row of a `Board` holds one sequence. A step chooses an action for every row from the hidden state behind its
 history, executes it, and feeds it to the model; a row that has finished takes the next request, whose draft is read
-in one forward pass. For a JUMP the cached keys of the model's pointer say where to. What is chosen depends on the row's own scores and on (seed, step) alone, so a result does not
-depend on its neighbours, and equals what reference.py writes.
+in one forward pass. For a JUMP the cached keys of the model's pointer say where to. What is chosen depends on the
+row's own scores and on (seed, step) alone, so a result does not depend on its neighbours, and equals what
+reference.py writes.
 
 >>> from reviser.config import ModelConfig; from reviser.canvas import Rules
 >>> config = ModelConfig(num_text=257, pad=256, num_layers=1, width=32, num_heads=2, ff_width=32, context=40)
@@ -173,7 +174,7 @@ class Engine:
         budgets = [each.budget(self.model.config.context) for _, each in taken]
         drafts = [each.draft for _, each in taken]
         ages = [len(draft.actions) + 1 for draft in drafts]
-        board.load(free, [draft.canvas for draft in drafts], [draft.rules for draft in drafts], budgets, ages)
+        board.load(free, [draft.canvas for draft in drafts], [draft.rules for draft in drafts], budgets, ages=ages)
         places = torch.tensor(free, device=self.device)
         self._prefill(drafts, places)
         numbers = seed_tensor([each.number for _, each in taken], self.device)

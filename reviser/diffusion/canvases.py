@@ -86,8 +86,8 @@ class CanvasPacker:
         mark_padding(num_places, self.context, alphabet.pad, alphabet.none, tokens, positions, segments,
                       nothing, nothing)  # fmt: skip
         valid = np.full(shape, EVERYTHING, np.int64)
-        return Packed(tokens, labels, valid, positions, segments, None, None, num_places, places, drawn.rows.log_q,
-                      examples.length)  # fmt: skip
+        return Packed(tokens, labels, valid, positions, segments, None, None, None, num_places, places,
+                      drawn.rows.log_q, examples.length)  # fmt: skip
 
 
 @jit

@@ -36,7 +36,7 @@ class DenoiserFamily:
     def make_objective(self, model: Transformer, fuse: bool) -> DenoisingObjective:
         return DenoisingObjective(_denoiser(model), fuse)
 
-    def make_packer(self, settings: RunConfig) -> CanvasPacker:
+    def make_packer(self, settings: RunConfig, tokenizer: Tokenizer | None) -> CanvasPacker:
         model = settings.model
         return CanvasPacker.of(model.alphabet, settings.data.jobs, settings.data.row, model.context)
 

@@ -36,7 +36,7 @@ class Pointer(nn.Module):
 
     def query(self, hidden: Tensor) -> Tensor:
         """Scaled, so that scores are plain products."""
-        return cast(Tensor, self.query_matrix(hidden)) * self.scale
+        return cast(Tensor, self.query_matrix(hidden) * self.scale)
 
     def key(self, hidden: Tensor) -> Tensor:
         return cast(Tensor, self.key_matrix(hidden))
@@ -54,24 +54,19 @@ def score_landings(queries: Tensor, keys: Tensor, births: Tensor) -> Tensor:
     return (picked - total).masked_fill(births < 0, -torch.inf)
 
 
-def landing_nats(
-    queries: Tensor, keys: Tensor, places: Tensor, points: Tensor, heres: Tensor, firsts: Tensor, deaths: Tensor
-) -> Tensor:
-    """The nats of where jumps go, [B, J]: rows of packed examples, each jump against the steps of its own example.
+def landing_nats(queries: Tensor, keys: Tensor, jumps: Tensor, deaths: Tensor) -> Tensor:
+    """The nats of where jumps go, [B, J]: rows of packed examples, each jump among the steps of its own example.
 
-    queries [B, J, P], keys [B, T, P]. For each jump [B, J]: `places` its column, `firsts` the column where its
-    example begins, `points` the column it goes to, `heres` the column of the token left of the cursor; points < 0: no
-    jump.
-    A step at column s is a landing at column t where s <= t < deaths[B, T][s].
+    queries [B, J, P], keys [B, T, P]. jumps [B, J, 4]: the column before a JUMP, then steps of its example: that
+    column's, the one that the JUMP goes to (-1: no jump at all), the one of the token left of the cursor. A step s is
+    a landing at step t where s <= t < deaths[B, T], which counts in steps too.
     """
-    columns = torch.arange(keys.shape[1], device=keys.device)
+    column, step, point, here = jumps.unbind(dim=-1)
+    columns, first, is_jump = torch.arange(keys.shape[1], device=keys.device), column - step, point >= 0
     scores = (queries @ keys.transpose(1, 2)).float()
-    at = places[..., None]
-    is_there = (
-        (columns >= firsts[..., None]) & (columns <= at) & (deaths[:, None] > at) & (columns != heres[..., None])
-    )
-    is_jump = points >= 0
-    # Whatever fills up a row points somewhere, so that no softmax is empty.
-    is_there = is_there | ~is_jump[..., None]
+    is_there = (columns >= first[..., None]) & (columns <= column[..., None])
+    is_there &= (deaths[:, None] > step[..., None]) & (columns != (first + here)[..., None])
+    # What fills up a row points somewhere, so that no softmax is empty.
+    is_there |= ~is_jump[..., None]
     log_p = scores.masked_fill(~is_there, -torch.inf).log_softmax(dim=-1)
-    return -log_p.gather(-1, points.clamp(min=0)[..., None])[..., 0].where(is_jump, 0.0)
+    return -log_p.gather(-1, (first + point).clamp(min=0)[..., None])[..., 0].where(is_jump, 0.0)

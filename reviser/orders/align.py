@@ -7,24 +7,32 @@ side, whichever way takes fewer actions, and ends in STOP.
     a b | c d      target a x c        hunks: b -> x, d -> nothing
     DELETE, INSERT x, MOVE +2, DELETE, STOP
 
-With DELETE disabled the script can only insert (and replace, where REPLACE is enabled); a target that
-cannot be reached so is an UnreachableError.
+With DELETE disabled the script can only insert (and replace, where REPLACE is enabled). Protected text stays as it
+is: fixed tokens are anchors, and a hunk that begins at a closed boundary replaces the token on its right. A target
+that cannot be reached so is an UnreachableError.
+
+The way to a hunk is one JUMP, or spelled in MOVEs; where a MOVE would stop at a closed boundary, others go around it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from reviser.actions import SPAN_SIZES
-from reviser.canvas import Canvas, Rules
+from reviser.actions import MAX_MOVE_EXPONENT, SPAN_SIZES, Alphabet
+from reviser.canvas import CLOSED, FIXED, Canvas, Rules
 from reviser.errors import ConfigError, UnreachableError
+from reviser.orders.restore import By
 
 Costs = npt.NDArray[np.int32]
 FORBIDDEN = 1 << 20
+STEPS = tuple(sign << exponent for exponent in range(MAX_MOVE_EXPONENT, -1, -1) for sign in (1, -1))
+"""The distances of all MOVEs, the longest first."""
+CHANGES = "the target changes protected text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,65 +44,129 @@ class Hunk:
     tokens: tuple[int, ...]
 
 
-def align(canvas: Canvas, target: Sequence[int], rules: Rules) -> tuple[int, ...]:
-    """A shortest script of enabled actions that turns the canvas into the target, with STOP."""
-    _check_protected(canvas, target, rules)
-    hunks = find_hunks(canvas.tokens, tuple(target), rules)
+def align(canvas: Canvas, target: Sequence[int], rules: Rules, by: By | None = None) -> tuple[int, ...]:
+    """A shortest script of enabled actions that turns the canvas into the target, with STOP.
+
+    `by` says how the cursor goes from place to place; without it, in JUMPs where they are enabled.
+    """
+    has_jumps = "jump" in rules.operators if by is None else by == "pointer"
+    if len(target) > rules.max_length:
+        raise ConfigError(f"the target has {len(target)} tokens and the canvas holds at most {rules.max_length}")
+    hunks = find_hunks(canvas, tuple(target), rules)
     left = [hunk for hunk in hunks if _approach(hunk, rules) <= canvas.cursor]
     right = hunks[len(left) :]
     ways = [[*reversed(left), *right], [*right, *reversed(left)]]
     # On a nearly full canvas what shrinks must come before what grows.
     roomy = [way for way in ways if _fits(canvas, way, rules)] or [sorted(hunks, key=_growth)]
-    script = min((_script(canvas, way, rules) for way in roomy), key=len)
-    if "move" not in rules.operators and any(map(rules.alphabet.is_move, script)):
-        raise UnreachableError("the target differs away from the cursor and the operator move is not enabled")
+    script = _shortest([_Script(canvas, rules, has_jumps) for _ in roomy], roomy)
+    _check_enabled(script, rules)
     return (*script, rules.alphabet.stop)
 
 
-def find_hunks(tokens: tuple[int, ...], target: tuple[int, ...], rules: Rules) -> list[Hunk]:
-    """Where the two texts differ, from left to right."""
+def _shortest(scripts: Sequence[_Script], ways: Sequence[Sequence[Hunk]]) -> list[int]:
+    """The shortest of some scripts, one for each way through the hunks; some may not be possible."""
+    found, error = list[list[int]](), UnreachableError()
+    for script, hunks in zip(scripts, ways, strict=True):
+        try:
+            found.append(script.write(hunks))
+        except UnreachableError as why:
+            error = why
+    if not found:
+        raise error
+    return min(found, key=len)
+
+
+def _check_enabled(script: Sequence[int], rules: Rules) -> None:
+    for operator in ("move", "jump"):
+        if operator not in rules.operators and any(rules.alphabet.operator(action) == operator for action in script):
+            raise UnreachableError(
+                f"the target differs away from the cursor and the operator {operator} is not enabled"
+            )
+
+
+def find_hunks(canvas: Canvas, target: tuple[int, ...], rules: Rules) -> list[Hunk]:
+    """Where a canvas and a target differ, from left to right."""
     from reviser.orders import kernels
 
-    a = tokens[rules.prefix : len(tokens) - rules.suffix]
-    b = target[rules.prefix : len(target) - rules.suffix]
-    head = _common(a, b)
-    tail = _common(a[head:][::-1], b[head:][::-1])
-    a, b = a[head : len(a) - tail], b[head : len(b) - tail]
+    head, tail = _protected_ends(canvas, target)
+    a, b = canvas.tokens[head : len(canvas.tokens) - tail], target[head : len(target) - tail]
+    marks = np.array(canvas.marks[head : head + len(a) + 1] if canvas.marks else [0] * (len(a) + 1), np.int32)
+    if not marks.any():
+        begin = _common(a, b)
+        end = _common(a[begin:][::-1], b[begin:][::-1])
+        a, b, marks = a[begin : len(a) - end], b[begin : len(b) - end], marks[begin : len(a) - end + 1]
+        head += begin
     if not a and not b:
         return []
-    drop = 1 if "delete" in rules.operators else FORBIDDEN
-    swap = 2 if "replace" in rules.operators else FORBIDDEN
-    costs = edit_costs(a, b, drop, swap, kernels.fill_costs)
+    prices = _prices(marks, rules)
+    costs = edit_costs(a, b, prices, kernels.fill_costs)
     if costs[0, 0] >= FORBIDDEN:
-        raise UnreachableError(_explain_unreachable(a, b, rules))
-    return _trace(a, b, costs, rules.prefix + head, drop, swap)
+        is_free = edit_costs(a, b, _prices(np.zeros_like(marks), rules), kernels.fill_costs)[0, 0] < FORBIDDEN
+        raise UnreachableError(CHANGES if is_free else _explain_unreachable(a, b, rules))
+    return _trace(a, b, costs, head, prices)
 
 
-def edit_costs(
-    a: Sequence[int], b: Sequence[int], drop: int, swap: int, fill: Callable[..., None] | None = None
-) -> Costs:
-    """costs[i, j]: the fewest edits from a[i:] to b[j:], a removal costing `drop`, a replacement
-    `swap` and an insertion 1."""
+def _protected_ends(canvas: Canvas, target: tuple[int, ...]) -> tuple[int, int]:
+    """How many tokens at the front and the end of a canvas can neither change nor shift; the target has them."""
+    tokens, marks = canvas.tokens, canvas.marks
+    head = tail = 0
+    if marks:
+        while head < len(tokens) and marks[head] & CLOSED and marks[head + 1] & FIXED:
+            head += 1
+        while tail < len(tokens) - head and marks[-1 - tail] & CLOSED and marks[-1 - tail] & FIXED:
+            tail += 1
+    if len(target) < head + tail or target[:head] != tokens[:head]:
+        raise UnreachableError(CHANGES)
+    if target[len(target) - tail :] != tokens[len(tokens) - tail :]:
+        raise UnreachableError(CHANGES)
+    return head, tail
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What edits cost: to remove each token, to replace it, and to insert at each boundary."""
+
+    drop: Costs
+    swap: Costs
+    put: Costs
+
+
+def _prices(marks: Costs, rules: Rules) -> Prices:
+    """A removal costs 1, a replacement 2 and an insertion 1, or FORBIDDEN where rules or marks do not let it be."""
+    is_fixed, is_closed = marks[1:] & FIXED != 0, marks & CLOSED != 0
+    has_drop, has_swap = "delete" in rules.operators, "replace" in rules.operators
+    # A removal ends at the boundary on the token's left.
+    drop = np.where(is_fixed | is_closed[:-1] | (not has_drop), FORBIDDEN, 1)
+    swap = np.where(is_fixed | (not has_swap), FORBIDDEN, 2)
+    put = np.where(is_closed, FORBIDDEN, 1)
+    return Prices(drop.astype(np.int32), swap.astype(np.int32), put.astype(np.int32))
+
+
+def edit_costs(a: Sequence[int], b: Sequence[int], prices: Prices, fill: Callable[..., None] | None = None) -> Costs:
+    """costs[i, j]: the price of the cheapest edits from a[i:] to b[j:]."""
     costs = np.zeros((len(a) + 1, len(b) + 1), np.int32)
-    (fill or fill_costs)(np.asarray(a, np.int32), np.asarray(b, np.int32), drop, swap, costs)
+    texts = np.asarray(a, np.int32), np.asarray(b, np.int32)
+    (fill or fill_costs)(*texts, prices.drop, prices.swap, prices.put, costs)
     return costs
 
 
-def fill_costs(a: npt.NDArray[np.int32], b: npt.NDArray[np.int32], drop: int, swap: int, costs: Costs) -> None:
+def fill_costs(
+    a: npt.NDArray[np.int32], b: npt.NDArray[np.int32], drop: Costs, swap: Costs, put: Costs, costs: Costs
+) -> None:
     """The table of `edit_costs`, row by row from the ends."""
     for i in range(len(a), -1, -1):
         for j in range(len(b), -1, -1):
-            if i == len(a):
-                costs[i, j] = len(b) - j
-                continue
-            best = min(int(costs[i + 1, j]) + drop, FORBIDDEN)
+            options = [0 if i == len(a) and j == len(b) else FORBIDDEN]
             if j < len(b):
-                here = 0 if a[i] == b[j] else swap
-                best = min(best, int(costs[i, j + 1]) + 1, int(costs[i + 1, j + 1]) + here)
-            costs[i, j] = min(best, FORBIDDEN)
+                options.append(int(costs[i, j + 1]) + int(put[i]))
+            if i < len(a):
+                options.append(int(costs[i + 1, j]) + int(drop[i]))
+            if i < len(a) and j < len(b):
+                options.append(int(costs[i + 1, j + 1]) + (0 if a[i] == b[j] else int(swap[i])))
+            costs[i, j] = min(options)
 
 
-def _trace(a: Sequence[int], b: Sequence[int], costs: Costs, offset: int, drop: int, swap: int) -> list[Hunk]:
+def _trace(a: Sequence[int], b: Sequence[int], costs: Costs, offset: int, prices: Prices) -> list[Hunk]:
     hunks: list[Hunk] = []
     i = j = from_i = from_j = 0
 
@@ -108,9 +180,9 @@ def _trace(a: Sequence[int], b: Sequence[int], costs: Costs, offset: int, drop: 
             close()
             i, j = i + 1, j + 1
             from_i, from_j = i, j
-        elif i < len(a) and j < len(b) and a[i] != b[j] and here == costs[i + 1, j + 1] + swap:
+        elif i < len(a) and j < len(b) and a[i] != b[j] and here == costs[i + 1, j + 1] + prices.swap[i]:
             i, j = i + 1, j + 1
-        elif i < len(a) and here == costs[i + 1, j] + drop:
+        elif i < len(a) and here == costs[i + 1, j] + prices.drop[i]:
             i += 1
         else:
             j += 1
@@ -123,19 +195,6 @@ def _approach(hunk: Hunk, rules: Rules) -> int:
     if "delete" in rules.operators or hunk.start == hunk.end:
         return hunk.end
     return hunk.start + 1
-
-
-def _script(canvas: Canvas, hunks: Sequence[Hunk], rules: Rules) -> tuple[int, ...]:
-    """The hunks in the order given; boundaries behind finished ones shift as texts grow or shrink."""
-    at, actions, done = canvas.cursor, [], list[Hunk]()
-    for hunk in hunks:
-        shift = sum(_growth(h) for h in done if h.end <= hunk.start)
-        there = _approach(hunk, rules) + shift
-        edits = _edit_hunk(hunk, rules)
-        actions += [*rules.alphabet.spell(there - at), *edits]
-        at = hunk.start + shift + len(hunk.tokens)
-        done.append(hunk)
-    return tuple(actions)
 
 
 def _growth(hunk: Hunk) -> int:
@@ -152,19 +211,80 @@ def _fits(canvas: Canvas, hunks: Sequence[Hunk], rules: Rules) -> bool:
     return True
 
 
-def _edit_hunk(hunk: Hunk, rules: Rules) -> list[int]:
-    """The edits of one hunk, beginning at `_approach` and ending behind its last token."""
-    alphabet, doomed, tokens = rules.alphabet, hunk.end - hunk.start, list(hunk.tokens)
-    if not doomed:
-        return tokens
-    if "delete" not in rules.operators:
-        replaced = [[alphabet.replace, token] for token in tokens[:doomed]]
-        between = [alphabet.move(1)]
-        steps = [action for pair in replaced for action in (*pair, *between)]
-        return steps[:-1] + tokens[doomed:]
-    is_replacing = bool(tokens) and "replace" in rules.operators
-    edits = _remove(doomed - is_replacing, rules)
-    return edits + ([alphabet.replace, *tokens] if is_replacing else tokens)
+class _Script:
+    """A script being written; it knows where the cursor is and which boundaries are open by then."""
+
+    def __init__(self, canvas: Canvas, rules: Rules, has_jumps: bool) -> None:
+        self.rules, self.has_jumps, self.cursor = rules, has_jumps, canvas.cursor
+        self.opens = [not mark & CLOSED for mark in canvas.marks]
+        self.actions: list[int] = []
+
+    def write(self, hunks: Sequence[Hunk]) -> list[int]:
+        """The edits of hunks in the order given; boundaries behind finished ones shift as texts grow or shrink."""
+        done = list[Hunk]()
+        for hunk in hunks:
+            shift = sum(_growth(h) for h in done if h.end <= hunk.start)
+            self._go(_approach(hunk, self.rules) + shift)
+            self._edit(hunk)
+            self.cursor = hunk.start + shift + len(hunk.tokens)
+            if self.opens:
+                self.opens[hunk.start + shift + 1 : hunk.end + shift + 1] = [True] * len(hunk.tokens)
+            done.append(hunk)
+        return self.actions
+
+    def _go(self, there: int) -> None:
+        alphabet = self.rules.alphabet
+        if self.has_jumps or not self.opens:
+            self.actions += alphabet.way(self.cursor, there, self.has_jumps)
+        else:
+            self.actions += spell_around(self.cursor, there, self.opens, alphabet)
+        self.cursor = there
+
+    def _edit(self, hunk: Hunk) -> None:
+        """The edits of one hunk, beginning at `_approach` and ending behind its last token."""
+        alphabet, doomed, tokens = self.rules.alphabet, hunk.end - hunk.start, list(hunk.tokens)
+        if not doomed:
+            self.actions += tokens
+        elif "delete" in self.rules.operators:
+            is_replacing = bool(tokens) and "replace" in self.rules.operators
+            self.actions += _remove(doomed - is_replacing, self.rules)
+            self.actions += [alphabet.replace, *tokens] if is_replacing else tokens
+        else:
+            for number, token in enumerate(tokens[:doomed]):
+                if number:
+                    self._go(self.cursor + 1)
+                self.actions += [alphabet.replace, token]
+            self.actions += tokens[doomed:]
+
+
+def spell_around(start: int, end: int, opens: Sequence[bool], alphabet: Alphabet) -> tuple[int, ...]:
+    """The fewest MOVEs from one boundary to another that all stop at open ones; as `spell` does where that will do.
+
+    >>> alphabet = Alphabet(num_text=257, pad=256)
+    >>> [alphabet.distance(move) for move in spell_around(1, 4, [True, True, False, False, True], alphabet)]
+    [-1, 4]
+    """
+    plain, place = alphabet.spell(end - start), start
+    stops = [place := place + alphabet.distance(move) for move in plain]
+    if all(opens[stop] for stop in stops):
+        return plain
+    before, edge = {start: start}, [start]
+    while edge and end not in before:
+        reached = list[int]()
+        for here in edge:
+            for there in (here + step for step in STEPS):
+                if 0 <= there < len(opens) and opens[there] and there not in before:
+                    before[there] = here
+                    reached.append(there)
+        edge = reached
+    if end not in before:
+        raise UnreachableError(
+            f"every way from boundary {start} to {end} stops inside of protected text; enable the operator jump"
+        )
+    way = [end]
+    while way[-1] != start:
+        way.append(before[way[-1]])
+    return tuple(alphabet.move(there - here) for here, there in pairwise(reversed(way)))
 
 
 def _remove(count: int, rules: Rules) -> list[int]:
@@ -184,15 +304,6 @@ def _common(a: Sequence[int], b: Sequence[int]) -> int:
             break
         count += 1
     return count
-
-
-def _check_protected(canvas: Canvas, target: Sequence[int], rules: Rules) -> None:
-    prefix, suffix = canvas.tokens[: rules.prefix], canvas.tokens[len(canvas.tokens) - rules.suffix :]
-    end = len(target) - rules.suffix
-    if end < rules.prefix or tuple(target[: rules.prefix]) != prefix or tuple(target[end:]) != suffix:
-        raise UnreachableError("the target changes protected text")
-    if len(target) > rules.max_length:
-        raise ConfigError(f"the target has {len(target)} tokens and the canvas holds at most {rules.max_length}")
 
 
 def _explain_unreachable(a: Sequence[int], b: Sequence[int], rules: Rules) -> str:

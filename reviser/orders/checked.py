@@ -118,10 +118,11 @@ def _formed(drawn: object, draft: Draft) -> Trajectory:
     actions, alphabet = _whole_numbers(drawn.actions), draft.rules.alphabet
     if not actions or actions[-1] != alphabet.stop:
         raise TrajectoryError(f"its trajectory does not end in STOP ({alphabet.stop})")
-    if min(actions) < 0 or max(actions) >= alphabet.size or alphabet.pad in actions:
-        wrong = next(each for each in actions if not 0 <= each < alphabet.size or each == alphabet.pad)
+    most = alphabet.jump(draft.rules.max_length) if "jump" in draft.rules.operators else alphabet.size - 1
+    if min(actions) < 0 or max(actions) > most or alphabet.pad in actions:
+        wrong = next(each for each in actions if not 0 <= each <= most or each == alphabet.pad)
         raise TrajectoryError(
-            f"it drew the action {wrong}; actions are 0 to {alphabet.size - 1}, without padding ({alphabet.pad})"
+            f"it drew the action {wrong}; actions are 0 to {most}, without padding ({alphabet.pad})"
         )
     has_loss = _truths(drawn.has_loss, len(actions))
     if drawn.log_q is not None and not _is_log_probability(drawn.log_q):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,11 @@ from reviser.canvas import Rules
 from reviser.errors import ConfigError
 from reviser.orders import kernels
 from reviser.orders.checked import draw_checked, with_log_q
-from reviser.orders.policies import LeftToRight, Order, RandomWalk, Runs, check_blank, has_kernel, pick
+from reviser.orders.policies import LeftToRight, Order, RandomWalk, Runs, has_kernel, needs_ends, pick
 from reviser.orders.record import Draft, Trajectory
+from reviser.orders.restore import check_blank
 from reviser.orders.rng import Random, threshold
+from reviser.orders.sentences import NO_ENDS, Outline, Sentences, check_ends
 
 Ints = npt.NDArray[Any]
 
@@ -35,40 +38,51 @@ _STARTS = {"uniform": kernels.UNIFORM, "front": kernels.FRONT, "end": kernels.EN
 class Code:
     """An order as the kernels read it."""
 
-    order: npt.NDArray[np.int64]  # kind, start, threshold, noise threshold, noise from document, moves, budget
+    order: npt.NDArray[np.int64]
+    """Kind, start, threshold, noise threshold, noise from document, moves, budget, by pointer, size of a group."""
     logs: npt.NDArray[np.float64]
 
 
 def encode_order(order: Order) -> Code:
     """The numbers of an order that has a kernel."""
+    most, every, chance = 0, 0, 1.0
     match order:
         case RandomWalk():
-            numbers = [
-                kernels.RANDOM_WALK,
-                _STARTS[order.start],
-                threshold(order.delete),
-                threshold(order.noise),
-            ]
-            most, budget, chances = (
-                order.max_move.bit_length(),
-                order.budget,
-                (order.delete, 1 - order.delete),
-            )
+            kind, most, chance = kernels.RANDOM_WALK, order.max_move.bit_length(), order.delete
         case Runs():
-            numbers = [kernels.RUNS, _STARTS[order.start], threshold(order.jump), threshold(order.noise)]
-            most, budget, chances = 0, None, (order.jump, 1 - order.jump)
+            kind, chance = kernels.RUNS, order.jump
         case LeftToRight():
-            numbers, most, budget, chances = [kernels.LEFT_TO_RIGHT, 0, 0, 0], 0, None, (1.0, 1.0)
+            kind = kernels.LEFT_TO_RIGHT
+        case Sentences():
+            kind, chance = kernels.SENTENCES, order.jump
+        case Outline():
+            kind, every = kernels.OUTLINE, order.every
         case _:
             raise ConfigError(f"{type(order).__name__} has no kernel; draw it with its own draw method")
+    start, budget = _STARTS[getattr(order, "start", "end")], getattr(order, "budget", None)
+    numbers = [kind, start, threshold(chance), threshold(getattr(order, "noise", 0.0))]
     numbers += [int(getattr(order, "noise_from", "") == "document"), most, -1 if budget is None else budget]
-    logs = [math.log(p) if p > 0 else -math.inf for p in chances]
+    numbers += [int(getattr(order, "by", "") == "pointer"), every]
+    logs = [math.log(p) if p > 0 else -math.inf for p in (chance, 1 - chance)]
     return Code(np.array(numbers, np.int64), np.array(logs, np.float64))
 
 
 def encode_ids(rules: Rules) -> npt.NDArray[np.int64]:
     """V and pad."""
     return np.array([rules.alphabet.num_text, rules.alphabet.pad], np.int64)
+
+
+def encode_ends(rules: Rules) -> npt.NDArray[np.uint8]:
+    """Which of the V tokens end a sentence."""
+    return _end_table(rules.alphabet.num_text, rules.ends)
+
+
+@lru_cache(maxsize=8)
+def _end_table(num_text: int, ends: frozenset[int]) -> npt.NDArray[np.uint8]:
+    table = np.zeros(num_text, np.uint8)
+    table[list(ends)] = 1
+    table.flags.writeable = False
+    return table
 
 
 def draw(order: Order, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
@@ -81,14 +95,17 @@ def draw(order: Order, draft: Draft, target: Sequence[int], rng: Random) -> Traj
 def _draw(order: Order, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
     if not has_kernel(order):
         return draw_checked(order, draft, target, rng)
-    code, middle = encode_order(order), np.array(check_blank(order, draft, target), np.int32)
-    room = draft.rules.max_length - draft.rules.prefix - draft.rules.suffix
+    rules, code, middle = draft.rules, encode_order(order), np.array(check_blank(order, draft, target), np.int32)
+    if needs_ends(order):
+        check_ends(order, rules)
+    room = rules.max_length - draft.prefix - draft.suffix
+    ids, is_end = encode_ids(rules), encode_ends(rules)
     cells, state = np.empty(max(room, len(middle)), np.int32), np.empty(1, np.uint64)
     capacity = 4 * len(middle) + 64
     while True:
         row, loss, state[0] = np.empty(capacity, np.int32), np.empty(capacity, np.uint8), rng.state
         begin, log_q = kernels.draw_one(
-            code.order, code.logs, middle, room, encode_ids(draft.rules), state, cells, row, loss
+            code.order, code.logs, middle, room, draft.prefix, ids, is_end, state, cells, row, loss
         )
         if begin != kernels.TOO_LONG:
             break
@@ -129,11 +146,16 @@ def allocate_rows(count: int, capacity: int) -> Rows:
 
 def draw_rows(
     codes: Sequence[Code], which: Ints, rules: Rules, tokens: Ints, firsts: Ints, lasts: Ints, rooms: Ints,
-    states: Ints, cells: Ints, rows: Rows,
+    offsets: Ints, states: Ints, cells: Ints, rows: Rows,
 ) -> None:  # fmt: skip
-    """Draw target i, tokens[firsts[i]:lasts[i]], by codes[which[i]] and the stream states[i], which moves on."""
+    """Draw target i, tokens[firsts[i]:lasts[i]], by codes[which[i]] and the stream states[i], which moves on.
+
+    offsets[i]: how many tokens are given before the target, for JUMPs count from the front of the canvas.
+    """
     orders, logs = np.stack([code.order for code in codes]), np.stack([code.logs for code in codes])
+    if not rules.ends and np.isin(orders[:, 0], (kernels.SENTENCES, kernels.OUTLINE)).any():
+        raise ConfigError(NO_ENDS.format("an order"))
     kernels.draw_many(
-        orders, logs, which, tokens, firsts, lasts, rooms, encode_ids(rules), states, cells,
-        rows.actions, rows.has_loss, rows.begins, rows.log_q,
+        orders, logs, which, tokens, firsts, lasts, rooms, offsets, encode_ids(rules), encode_ends(rules), states,
+        cells, rows.actions, rows.has_loss, rows.begins, rows.log_q,
     )  # fmt: skip

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from reviser.actions import DELETE, MAX_MOVE_EXPONENT, MOVES, STOP
+from reviser.actions import DELETE, JUMPS, MAX_MOVE_EXPONENT, MOVES, STOP
 
 Ints = npt.NDArray[np.int32]
 Array = npt.NDArray[Any]
 
-RANDOM_WALK, RUNS, LEFT_TO_RIGHT = range(3)
+RANDOM_WALK, RUNS, LEFT_TO_RIGHT, SENTENCES, OUTLINE = range(5)
 UNIFORM, FRONT, END = range(3)
 TOO_LONG, NO_DRAW = -1, -2
 
@@ -190,8 +190,25 @@ def _mark_loss(loss: Array, low: int, high: int) -> None:
 
 
 @jit
-def _runs(order: Array, logs: Array, target: Array, room: int, ids: Array, rng: Array, cells: Array, row: Array,
-          loss: Array) -> Any:  # fmt: skip
+def _longest_way(is_pointer: int, length: int) -> int:
+    """The most actions that a way on a canvas takes, and some to spare."""
+    return 1 if is_pointer else 16 + (length >> MAX_MOVE_EXPONENT)
+
+
+@jit
+def _write_way(row: Array, loss: Array, at: int, ids: Array, is_pointer: int, offset: int, start: int,
+               end: int) -> int:  # fmt: skip
+    """Write the way from one boundary to another before `at`, as one JUMP or in MOVEs; returns the new `at`."""
+    if is_pointer:
+        return _write(row, loss, at, ids[0] + JUMPS + offset + end, 1)
+    way = _spell_back(row, at, ids[0] + MOVES, end - start)
+    _mark_loss(loss, way, at)
+    return way
+
+
+@jit
+def _runs(order: Array, logs: Array, target: Array, room: int, offset: int, ids: Array, rng: Array, cells: Array,
+          row: Array, loss: Array) -> Any:  # fmt: skip
     num_text = ids[0]
     jumps, noise = np.uint64(order[2]), np.uint64(order[3])
     log_jump, log_stay = logs[0], logs[1]
@@ -208,7 +225,7 @@ def _runs(order: Array, logs: Array, target: Array, room: int, ids: Array, rng: 
     has_jumped = False
     while cursor + size - right > 0:
         length = cursor + size - right
-        if at < 16 + (size >> MAX_MOVE_EXPONENT):
+        if at < _longest_way(order[7], size):
             return TOO_LONG, 0.0
         if noise and not has_jumped and length < room and _bits32(rng) < noise:
             cells[cursor] = _draw_noise(rng, target, num_text, ids[1], order[4]) | _NOISE_BIT
@@ -221,9 +238,7 @@ def _runs(order: Array, logs: Array, target: Array, room: int, ids: Array, rng: 
                 log_q += (log_jump if cursor else 0.0) - _log_int(count)
                 place = 1 + _below(rng, count)
                 place += 1 if cursor > 0 and place >= cursor else 0
-                way = _spell_back(row, at, num_text + MOVES, cursor - place)
-                _mark_loss(loss, way, at)
-                at = way
+                at = _write_way(row, loss, at, ids, order[7], offset, place, cursor)
                 _shift_gap(cells, cursor, right, place - cursor)
                 right += place - cursor
                 cursor = place
@@ -253,17 +268,117 @@ def _left_to_right(target: Array, stop: int, row: Array, loss: Array) -> int:
 
 
 @jit
-def draw_one(order: Array, logs: Array, target: Array, room: int, ids: Array, rng: Array, cells: Array, row: Array,
-             loss: Array) -> Any:  # fmt: skip
+def _cut_sentences(target: Array, is_end: Array, stops: Array) -> int:
+    """Put 0 and then the end of each sentence into `stops`; returns how many sentences there are."""
+    count, last = 0, len(target) - 1
+    stops[0] = 0
+    for k in range(len(target)):
+        if k == last or (is_end[target[k]] and not is_end[target[k + 1]]):
+            count += 1
+            stops[count] = k + 1
+    return count
+
+
+@jit
+def _write_text(row: Array, loss: Array, at: int, target: Array, start: int, end: int) -> int:
+    """Write target[start:end] before `at`; returns the new `at`."""
+    at -= end - start
+    for k in range(end - start):
+        row[at + k] = target[start + k]
+        loss[at + k] = 1
+    return at
+
+
+@jit
+def _sentences(order: Array, logs: Array, target: Array, offset: int, ids: Array, is_end: Array, rng: Array,
+               cells: Array, row: Array, loss: Array) -> Any:  # fmt: skip
+    """The gap buffer holds sentences; `cursor` counts those left of it and `here` their tokens."""
+    stops: Array = np.empty(len(target) + 1, np.int64)
+    count, log_q = _cut_sentences(target, is_end, stops), 0.0
+    cursor, size = count, len(cells)
+    if order[1] == UNIFORM and count:
+        cursor, log_q = 1 + _below(rng, count), -_log_int(count)
+    here, right = stops[cursor], size - (count - cursor)
+    for k in range(cursor):
+        cells[k] = k
+    for k in range(cursor, count):
+        cells[right + k - cursor] = k
+    at = _write(row, loss, len(row), ids[0] + STOP, 1)
+    has_jumped = False
+    while cursor + size - right > 0:
+        others = cursor + size - right - (1 if cursor else 0)
+        if not has_jumped and (cursor == 0 or (others and _bits32(rng) < np.uint64(order[2]))):
+            if at < _longest_way(order[7], len(target)):
+                return TOO_LONG, 0.0
+            log_q += (logs[0] if cursor else 0.0) - _log_int(others)
+            place = 1 + _below(rng, others)
+            place += 1 if cursor > 0 and place >= cursor else 0
+            before = here
+            for k in range(place - cursor):
+                cells[cursor + k] = cells[right + k]
+                here += stops[cells[right + k] + 1] - stops[cells[right + k]]
+            for k in range(1, 1 + cursor - place):
+                cells[right - k] = cells[cursor - k]
+                here -= stops[cells[cursor - k] + 1] - stops[cells[cursor - k]]
+            right += place - cursor
+            cursor = place
+            at = _write_way(row, loss, at, ids, order[7], offset, here, before)
+            has_jumped = True
+            continue
+        log_q += logs[1] if others and not has_jumped else 0.0
+        cursor -= 1
+        start, end = stops[cells[cursor]], stops[cells[cursor] + 1]
+        if at < end - start:
+            return TOO_LONG, 0.0
+        at = _write_text(row, loss, at, target, start, end)
+        here -= end - start
+        has_jumped = False
+    return at, log_q
+
+
+@jit
+def _outline(order: Array, target: Array, offset: int, ids: Array, is_end: Array, row: Array, loss: Array) -> int:
+    stops: Array = np.empty(len(target) + 1, np.int64)
+    every = order[8]
+    count = _cut_sentences(target, is_end, stops)
+    num_groups, opened = (count + every - 1) // every, 0
+    for k in range(0, count, every):
+        opened += stops[k + 1] - stops[k]
+    at = _write(row, loss, len(row), ids[0] + STOP, 1)
+    longest = _longest_way(order[7], len(target)) if num_groups > 1 else 0
+    for group in range(num_groups - 1, -1, -1):
+        first, last = group * every, min((group + 1) * every, count)
+        if last - first > 1:
+            if at < stops[last] - stops[first + 1] + longest:
+                return TOO_LONG
+            at = _write_text(row, loss, at, target, stops[first + 1], stops[last])
+            if num_groups > 1:
+                before = stops[first] if group else opened
+                at = _write_way(row, loss, at, ids, order[7], offset, before, stops[first + 1])
+    if at < opened:
+        return TOO_LONG
+    for group in range(num_groups - 1, -1, -1):
+        at = _write_text(row, loss, at, target, stops[group * every], stops[group * every + 1])
+    return at
+
+
+@jit
+def draw_one(order: Array, logs: Array, target: Array, room: int, offset: int, ids: Array, is_end: Array, rng: Array,
+             cells: Array, row: Array, loss: Array) -> Any:  # fmt: skip
     """Draw one trajectory into the end of `row`; returns where it begins (or TOO_LONG, NO_DRAW) and log q.
 
-    `order`, `logs`: see `encode_order`; `ids`: V, pad; `room`: how many tokens fit
-    between the protected texts; `cells`: scratch of at least `room` and the target's length.
+    `order`, `logs`: see `encode_order`; `ids`: V, pad; `is_end`: see `encode_ends`; `room`: how many tokens fit
+    between the protected texts; `offset`: how many stand before the target; `cells`: scratch of at least `room` and
+    the target's length.
     """
     if order[0] == LEFT_TO_RIGHT:
         return _left_to_right(target, ids[0] + STOP, row, loss), 0.0
-    if order[0] != RANDOM_WALK:
-        return _runs(order, logs, target, room, ids, rng, cells, row, loss)
+    if order[0] == OUTLINE:
+        return _outline(order, target, offset, ids, is_end, row, loss), 0.0
+    if order[0] == SENTENCES:
+        return _sentences(order, logs, target, offset, ids, is_end, rng, cells, row, loss)
+    if order[0] == RUNS:
+        return _runs(order, logs, target, room, offset, ids, rng, cells, row, loss)
     for _ in range(1000):
         at, log_q = _random_walk(order, logs, target, room, ids, rng, cells, row, loss)
         if at != NO_DRAW:
@@ -273,8 +388,8 @@ def draw_one(order: Array, logs: Array, target: Array, room: int, ids: Array, rn
 
 @jit
 def draw_many(orders: Array, logs: Array, which: Array, tokens: Array, firsts: Array, lasts: Array, rooms: Array,
-              ids: Array, states: Array, cells: Array, rows: Array, loss: Array, begins: Array,
-              log_q: Array) -> None:  # fmt: skip
+              offsets: Array, ids: Array, is_end: Array, states: Array, cells: Array, rows: Array, loss: Array,
+              begins: Array, log_q: Array) -> None:  # fmt: skip
     """Draw a trajectory for each target tokens[firsts[i]:lasts[i]] by orders[which[i]] into rows[i, begins[i]:].
 
     states[i] is the random stream of target i; begins[i] is TOO_LONG or NO_DRAW where there is none.
@@ -283,23 +398,24 @@ def draw_many(orders: Array, logs: Array, which: Array, tokens: Array, firsts: A
     for i in range(len(firsts)):
         rng[0] = states[i]
         k, target = which[i], tokens[firsts[i] : lasts[i]]
-        begins[i], log_q[i] = draw_one(orders[k], logs[k], target, rooms[i], ids, rng, cells, rows[i], loss[i])
+        begins[i], log_q[i] = draw_one(
+            orders[k], logs[k], target, rooms[i], offsets[i], ids, is_end, rng, cells, rows[i], loss[i]
+        )
         states[i] = rng[0]
 
 
 @jit
-def fill_costs(a: Ints, b: Ints, drop: int, swap: int, costs: Ints) -> None:
+def fill_costs(a: Ints, b: Ints, drop: Ints, swap: Ints, put: Ints, costs: Ints) -> None:
     """align.py's `fill_costs`."""
-    most = 1 << 20
-    for i in range(len(a), -1, -1):
-        for j in range(len(b), -1, -1):
-            if i == len(a):
-                costs[i, j] = len(b) - j
-                continue
-            best = costs[i + 1, j] + drop
-            if j < len(b):
-                here = 0 if a[i] == b[j] else swap
-                best = min(best, costs[i, j + 1] + 1, costs[i + 1, j + 1] + here)
+    most, n, m = 1 << 20, len(a), len(b)
+    costs[n, m] = 0
+    for j in range(m - 1, -1, -1):
+        costs[n, j] = min(costs[n, j + 1] + put[n], most)
+    for i in range(n - 1, -1, -1):
+        costs[i, m] = min(costs[i + 1, m] + drop[i], most)
+        for j in range(m - 1, -1, -1):
+            here = 0 if a[i] == b[j] else swap[i]
+            best = min(costs[i + 1, j] + drop[i], costs[i, j + 1] + put[i], costs[i + 1, j + 1] + here)
             costs[i, j] = min(best, most)
 
 

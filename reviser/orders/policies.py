@@ -3,6 +3,8 @@
     RandomWalk   the paper's: delete left of the cursor with probability 0.8, else any valid move
     Runs         delete a run of tokens leftwards, jump with probability p after each
     LeftToRight  append only; with it the model is an ordinary autoregressive one
+    Sentences    take whole sentences away, jump with probability p after each (sentences.py)
+    Outline      the first sentence of each group first, then the others (sentences.py)
     Diff         the shortest edit script between two texts (align.py)
     Mixture      one of several, drawn anew for each trajectory
 
@@ -27,8 +29,18 @@ from reviser.actions import MAX_MOVE
 from reviser.errors import ConfigError
 from reviser.orders.align import align
 from reviser.orders.record import Draft, Trajectory
-from reviser.orders.restore import Obfuscation
+from reviser.orders.restore import (
+    By,
+    Obfuscation,
+    check_blank,
+    check_by,
+    check_choice,
+    is_jumping,
+    jump_needs,
+    read_jump,
+)
 from reviser.orders.rng import Random, check_probability, threshold
+from reviser.orders.sentences import Outline, Sentences
 
 NoiseSource = Literal["vocabulary", "document"]
 MAX_REDRAWS = 1000
@@ -180,11 +192,14 @@ class Runs:
     start: Literal["uniform", "end"] = "uniform"
     noise: float = 0.0
     noise_from: NoiseSource = "vocabulary"
+    by: By = "moves"
+    """How a jump is written: spelled in MOVEs, or as one JUMP. log q is the same."""
 
     def __post_init__(self) -> None:
         check_probability("jump", self.jump, high=0.99)
         check_choice("start", self.start, ("uniform", "end"))
         _check_noise(self.noise, self.noise_from)
+        check_by(self.by)
 
     @property
     def has_likelihood(self) -> bool:
@@ -192,11 +207,11 @@ class Runs:
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({"move", "delete"} if self.noise else {"move"})
+        return jump_needs(self.by) | ({"delete"} if self.noise else set())
 
     def draw(self, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
         check_blank(self, draft, target)
-        work = Obfuscation(draft, target)
+        work = Obfuscation(draft, target, self.by)
         log_q = self._run(work, rng)
         return work.restoration(log_q if self.has_likelihood else None)
 
@@ -221,24 +236,21 @@ class Runs:
         return log_q
 
     def log_q(self, trajectory: Trajectory) -> float:
-        alphabet, cursor, length, total = trajectory.draft.rules.alphabet, 0, 0, 0.0
+        alphabet, offset = trajectory.draft.rules.alphabet, trajectory.draft.prefix
+        cursor, length, total, index = 0, 0, 0.0, 0
         actions = trajectory.actions[:-1]
-        index = 0
         while index < len(actions):
-            end = index
-            while end < len(actions) and alphabet.is_move(actions[end]):
-                end += 1
-            if end > index:
-                way = sum(alphabet.distance(action) for action in actions[index:end])
-                if way == 0 or alphabet.spell(way) != actions[index:end] or cursor == 0:
+            if is_jumping(actions, index, alphabet):
+                read = read_jump(actions, index, offset + cursor, alphabet, self.by)
+                if read is None or cursor == 0:
                     return -math.inf
-                cursor, index = cursor + way, end
+                cursor, index = read[0] - offset, read[1]
                 total += -math.log(length) if cursor == 0 else _log(self.jump) - math.log(length - 1)
                 continue
             if not alphabet.is_insert(actions[index]):
                 return -math.inf
             cursor, length, index = cursor + 1, length + 1, index + 1
-            follows_jump = index < len(actions) and alphabet.is_move(actions[index])
+            follows_jump = is_jumping(actions, index, alphabet)
             total += math.log1p(-self.jump) if length > 1 and not follows_jump else 0.0
         if self.start == "uniform":
             return total - math.log(length + 1)
@@ -265,15 +277,23 @@ class LeftToRight:
 class Diff:
     """The shortest edit script (align.py): one trajectory for each pair of texts, so q = 1."""
 
+    by: By = "moves"
+
     has_likelihood: ClassVar[bool] = True
-    needs: ClassVar[frozenset[str]] = frozenset({"move"})
+
+    def __post_init__(self) -> None:
+        check_by(self.by)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return jump_needs(self.by)
 
     def draw(self, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
-        actions = align(draft.canvas, target, draft.rules)
+        actions = align(draft.canvas, target, draft.rules, self.by)
         return Trajectory(draft, actions, (True,) * len(actions), 0.0)
 
     def log_q(self, trajectory: Trajectory) -> float:
-        again = align(trajectory.draft.canvas, trajectory.final.tokens, trajectory.draft.rules)
+        again = align(trajectory.draft.canvas, trajectory.final.tokens, trajectory.draft.rules, self.by)
         return 0.0 if again == trajectory.actions else -math.inf
 
 
@@ -319,25 +339,17 @@ class Mixture:
         return most + math.log(sum(math.exp(term - most) for term in terms)) if most > -math.inf else most
 
 
+WITH_KERNEL = (RandomWalk, Runs, LeftToRight, Sentences, Outline)
+
+
 def has_kernel(order: Order) -> bool:
     """Whether kernels draw the order, or all orders that it picks from; others are drawn by their own `draw`."""
-    return all(type(each) in (RandomWalk, Runs, LeftToRight) for each in components(order))
+    return all(type(each) in WITH_KERNEL for each in components(order))
 
 
-def check_blank(order: Order, draft: Draft, target: Sequence[int]) -> tuple[int, ...]:
-    """The part to be grown; the draft must leave it blank and enable what the order uses."""
-    rules = draft.rules
-    missing = sorted(order.needs - rules.operators)
-    if missing:
-        raise ConfigError(f"{type(order).__name__} draws {missing[0]} actions, which are not enabled here")
-    if len(draft.tokens) != rules.prefix + rules.suffix:
-        raise ConfigError(f"{type(order).__name__} grows text from a blank; to change existing text use Diff")
-    return draft.editable(target)
-
-
-def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{name}={value!r} does not exist; choose from {', '.join(allowed)}")
+def needs_ends(order: Order) -> bool:
+    """Whether the order, or one that it picks from, cuts texts at the ends of sentences: rules must name those."""
+    return any(getattr(each, "needs_ends", False) for each in components(order))
 
 
 def _check_noise(noise: float, source: str) -> None:

@@ -1,11 +1,11 @@
 """Orders by name, as the command line and recipes write them.
 
-    random-walk    runs    left-to-right    diff
+    random-walk    runs    left-to-right    sentences    outline    diff
     runs:jump=0.05,start=end                   a setting of the order's own
     0.7*runs:jump=0.05+0.3*left-to-right       a mixture
 
 >>> parse_order("runs:jump=0.05,start=end")
-Runs(jump=0.05, start='end', noise=0.0, noise_from='vocabulary')
+Runs(jump=0.05, start='end', noise=0.0, noise_from='vocabulary', by='moves')
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from reviser.actions import check_operators
 from reviser.config import parse_setting
 from reviser.errors import ConfigError, ReviserError
 from reviser.orders.policies import Diff, LeftToRight, Mixture, Order, RandomWalk, Runs
+from reviser.orders.sentences import Outline, Sentences
 from reviser.plugins import Registry
 
 MEMBERS = ("draw", "log_q", "needs", "has_likelihood")
@@ -67,8 +68,12 @@ def _check_class(name: object, order: Any) -> None:
         raise ConfigError(f"order {name!r}: give the setting {bare[0]} of {order.__name__} a default")
 
 
-for _name, _order in {"random-walk": RandomWalk, "runs": Runs, "left-to-right": LeftToRight, "diff": Diff}.items():
-    register_order(_name, _order)
+register_order("random-walk", RandomWalk)
+register_order("runs", Runs)
+register_order("left-to-right", LeftToRight)
+register_order("sentences", Sentences)
+register_order("outline", Outline)
+register_order("diff", Diff)
 
 
 def parse_order(text: str) -> Order:

@@ -2,11 +2,18 @@
 
 `replay_one` runs a whole history (draft actions, then generated ones) over a gap buffer and writes, for
 each action, the w tokens left and right of the cursor after it, and the mask of actions that were valid
-before it. It knows INSERT, MOVE, STOP, DELETE and REPLACE. canvas.py is the reference and knows all operators; a
-test holds the two equal over a million random actions.
+before it. It knows INSERT, MOVE, STOP, DELETE, REPLACE and JUMP. canvas.py is the reference and knows all operators;
+a test holds the two equal over a million random actions.
 
     cells   . . a b c _ _ _ d e . .       w "none" cells at either end make every window
                 ^left     ^right          two plain copies, whatever the edges
+
+A cell holds a token with its marks above it. Where JUMPs are enabled, a second buffer holds the step that inserted
+each token, and `lives` says for how long each step's token stands on the canvas, which a pointer chooses from:
+
+    step          0      1    2    3       4          lives[s, 0]: the step that took away what step s had inserted;
+                  START  The  cat  DELETE  JUMP 0     FOREVER where none did, 0 where there is nothing to land on
+    lives[:, 0]   ever   ever  3   0       0          lives[t, 1:]: where the next action jumps to and from, as steps
 """
 
 from __future__ import annotations
@@ -17,13 +24,21 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from reviser.actions import DELETE, MAX_MOVE_EXPONENT, MOVES, NUM_SPECIAL, OPERATORS, REPLACE, STOP
-from reviser.canvas import Rules
+from reviser.actions import DELETE, JUMP, JUMPS, MAX_MOVE_EXPONENT, MOVES, NUM_SPECIAL, OPERATORS, REPLACE, STOP
+from reviser.canvas import CLOSED, FIXED, Rules
 
 Array = npt.NDArray[Any]
-KERNEL_OPERATORS = OPERATORS[:3]
-MOVE_BIT, DELETE_BIT, REPLACE_BIT = (1 << i for i in range(3))
+KERNEL_OPERATORS = ("move", "delete", "replace", "jump")
+MOVE_BIT, DELETE_BIT, REPLACE_BIT, JUMP_BIT = (1 << i for i in range(4))
 REPLACING, STOPPED = 1, 2
+FOREVER = 1 << 30
+"""The death of what stays on the canvas."""
+
+MARK_SHIFT = 28
+TOKEN = (1 << MARK_SHIFT) - 1
+"""The bits of a cell that are its token; its marks stand above them."""
+
+_IS_FIXED, _IS_CLOSED = FIXED << MARK_SHIFT, CLOSED << MARK_SHIFT
 
 _INSERT_MASK = np.int64(1) << NUM_SPECIAL
 _FORTH = np.array([sum(1 << (MOVES + 2 * i) for i in range(n)) for n in range(11)], np.int64)
@@ -45,15 +60,20 @@ def operator_bits(rules: Rules) -> int:
     return sum(1 << i for i, name in enumerate(KERNEL_OPERATORS) if name in rules.operators)
 
 
+def encode_rules(rules: Rules) -> npt.NDArray[np.int64]:
+    """Rules as the kernels read them: maximum length, operators as bits, whether drafts JUMP to their cursor."""
+    return np.array([rules.max_length, operator_bits(rules), int(bool(rules.has_jumps))], np.int64)
+
+
 @jit
 def _num_bits(value: int) -> Any:
     return _BITS[value] if value < 1024 else MAX_MOVE_EXPONENT + 1
 
 
 @jit
-def valid_mask(length: int, cursor: int, state: int, prefix: int, suffix: int, max_length: int, operators: int,
-               actions_left: int) -> Any:  # fmt: skip
-    """canvas.py's `valid_mask` of a state given by its numbers."""
+def valid_mask(length: int, state: int, moves: int, can_delete: bool, can_replace: bool, num_closed: int,
+               max_length: int, operators: int, actions_left: int) -> Any:  # fmt: skip
+    """canvas.py's `valid_mask` of a state given by its numbers; `moves` are the bits of valid MOVEs."""
     mask = np.int64(0)
     if state == STOPPED or actions_left < 1:
         return mask
@@ -62,16 +82,60 @@ def valid_mask(length: int, cursor: int, state: int, prefix: int, suffix: int, m
     mask |= np.int64(1) << STOP
     if length < max_length:
         mask |= _INSERT_MASK
-    reach = cursor - prefix
     if operators & MOVE_BIT:
-        mask |= _BACK[_num_bits(max(reach, 0))] | _FORTH[_num_bits(max(length - suffix - cursor, 0))]
+        mask |= moves
     if operators == MOVE_BIT:
         return mask
-    if operators & DELETE_BIT and reach >= 1:
+    if operators & DELETE_BIT and can_delete:
         mask |= np.int64(1) << DELETE
-    if operators & REPLACE_BIT and reach >= 1 and actions_left >= 2:
+    if operators & REPLACE_BIT and can_replace and actions_left >= 2:
         mask |= np.int64(1) << REPLACE
+    # The cursor stands at one open boundary; a JUMP needs another.
+    if operators & JUMP_BIT and length >= num_closed + 1:
+        mask |= np.int64(1) << JUMP
     return mask
+
+
+@jit
+def _is_closed(cells: Array, left: int, right: int, width: int, front: int, boundary: int) -> Any:
+    if boundary == 0:
+        return front & CLOSED != 0
+    place = width + boundary - 1
+    return cells[place if place < left else place + right - left] & _IS_CLOSED != 0
+
+
+@jit
+def _find_moves(cells: Array, left: int, right: int, width: int, front: int, length: int) -> Any:
+    """The bits of MOVEs to open boundaries, one by one: for canvases with closed boundaries between open ones."""
+    bits, cursor = np.int64(0), left - width
+    for exponent in range(MAX_MOVE_EXPONENT + 1):
+        forth, back = cursor + (1 << exponent), cursor - (1 << exponent)
+        if forth <= length and not _is_closed(cells, left, right, width, front, forth):
+            bits |= np.int64(1) << (MOVES + 2 * exponent)
+        if back >= 0 and not _is_closed(cells, left, right, width, front, back):
+            bits |= np.int64(1) << (MOVES + 2 * exponent + 1)
+    return bits
+
+
+@jit
+def _mark(cells: Array, births: Array, lives: Array, left: int, right: int, width: int, size: int,
+          marks: Array) -> Any:  # fmt: skip
+    """Mark a canvas; returns how many boundaries are closed, the first and last open ones as distances from the ends,
+    and whether all between those are open."""
+    num_closed, low, high, length = 0, -1, -1, left - width + size - right
+    for boundary in range(length + 1):
+        place = width + boundary - 1
+        place = place if place < left else place + right - left
+        if boundary:
+            cells[place] |= marks[boundary] << MARK_SHIFT
+        if marks[boundary] & CLOSED:
+            num_closed += 1
+            if len(births):
+                lives[births[place] if boundary else 0, 0] = 0
+        else:
+            low = boundary if low < 0 else low
+            high = boundary
+    return num_closed, low, length - high, high - low + 1 == length + 1 - num_closed
 
 
 @jit
@@ -86,50 +150,86 @@ def _carry(cells: Array, left: int, right: int, distance: int) -> None:
 
 
 @jit
-def replay_one(actions: Array, num_draft: int, num_text: int, rules: Array, width: int, cells: Array,
-               windows: Array, masks: Array, canvases: Array) -> Any:  # fmt: skip
+def replay_one(actions: Array, num_draft: int, marks: Array, num_text: int, rules: Array, width: int, cells: Array,
+               births: Array, windows: Array, masks: Array, canvases: Array, lives: Array) -> Any:  # fmt: skip
     """Replay a history; returns (index of the first invalid action or -1, length, cursor, left, right).
 
-    `rules`: prefix, suffix, max_length, operator bits. The first `num_draft` actions may pass through
-    protected text. windows[i] is the canvas beside the cursor after action i, masks[i] what was valid
-    before it, canvases[i] the whole canvas after it with CURSOR at the cursor and -1 behind its end; each may
-    have no rows. The final canvas stands in cells[width:left] and cells[right:-width].
+    `rules`: as `encode_rules` gives them. The first `num_draft` actions write a draft, which `marks` then protect
+    (the front's, one for each token; none: nothing). windows[i] is the canvas beside the cursor after action i,
+    masks[i] what was valid before it, canvases[i] the whole canvas after it with CURSOR at the cursor and -1 behind
+    its end; lives[i + 1] belongs to action i, lives[0] to START. Each may have no rows; `lives` needs `births`,
+    scratch as long as `cells`. The final canvas stands in cells[width:left] and cells[right:-width], with marks.
     """
-    max_length = rules[2]
-    low, tail, operators = 0, 0, rules[3] | MOVE_BIT
+    max_length = rules[0]
+    operators, front = rules[1] | (JUMP_BIT if rules[2] else MOVE_BIT), 0
+    low, tail, num_closed, is_plain = 0, 0, 0, True
     size, state = len(cells) - width, 0
     cells[:width] = num_text
     cells[size:] = num_text
     left, right = width, size
     has_windows, has_masks, has_canvases = len(windows) > 0, len(masks) > 0, len(canvases) > 0
+    has_lives = len(lives) > 0
+    if has_lives:
+        lives[0, 0] = FOREVER
     is_usual = has_windows and width == 4 and not has_canvases
     for i in range(len(actions)):
         action = actions[i]
         length, cursor = left - width + size - right, left - width
         if i == num_draft:
-            low, tail, operators = rules[0], rules[1], rules[3]
+            operators = rules[1]
+            if len(marks):
+                front = marks[0]
+                num_closed, low, tail, is_plain = _mark(cells, births, lives, left, right, width, size, marks)
         offset = action - num_text
         is_text = offset < 0
-        is_plain_insert = is_text and state == 0 and length < max_length
+        is_plain_insert = is_text and state == 0 and length < max_length and is_plain
         if has_masks or not is_plain_insert:
-            mask = valid_mask(length, cursor, state, low, tail, max_length, operators, 2)
+            if is_plain:
+                moves = _BACK[_num_bits(max(cursor - low, 0))] | _FORTH[_num_bits(max(length - tail - cursor, 0))]
+            else:
+                moves = _find_moves(cells, left, right, width, front, length)
+            can_replace = cursor > 0 and cells[left - 1] & _IS_FIXED == 0
+            can_delete = can_replace and not _is_closed(cells, left, right, width, front, cursor - 1)
+            mask = valid_mask(length, state, moves, can_delete, can_replace, num_closed, max_length, operators, 2)
             if has_masks:
                 masks[i] = mask
-            if not (mask >> (NUM_SPECIAL if is_text else offset)) & 1:
+            if not (mask >> (NUM_SPECIAL if is_text else min(offset, JUMP))) & 1:
                 return i, length, cursor, left, right
+        if has_lives:
+            lives[i + 1, 0], lives[i, 1], lives[i, 2] = 0, -1, -1
         if is_text:
-            left -= 1 if state == REPLACING else 0
+            if state == REPLACING:
+                left -= 1
+                if has_lives:
+                    lives[births[left], 0] = i + 1
             cells[left] = action
+            if has_lives:
+                births[left] = i + 1
+                lives[i + 1, 0] = FOREVER
             left += 1
             state = 0
-        elif MOVES <= offset < REPLACE:
-            exponent = (offset - MOVES) >> 1
-            distance = -(1 << exponent) if (offset - MOVES) & 1 else 1 << exponent
+        elif MOVES <= offset < REPLACE or offset >= JUMPS:
+            if offset >= JUMPS:
+                place = offset - JUMPS
+                distance = place - cursor
+                if place > length or distance == 0 or _is_closed(cells, left, right, width, front, place):
+                    return i, length, cursor, left, right
+                if has_lives:
+                    at = width + place - 1
+                    lives[i, 1] = births[at if at < left else at + right - left] if place else 0
+                    lives[i, 2] = births[left - 1] if cursor else 0
+            else:
+                exponent = (offset - MOVES) >> 1
+                distance = -(1 << exponent) if (offset - MOVES) & 1 else 1 << exponent
             _carry(cells, left, right, distance)
+            if has_lives:
+                _carry(births, left, right, distance)
             left += distance
             right += distance
         elif offset == DELETE:
             left -= 1
+            if has_lives:
+                lives[births[left], 0] = i + 1
         elif offset == REPLACE:
             state = REPLACING
         else:
@@ -138,21 +238,21 @@ def replay_one(actions: Array, num_draft: int, num_text: int, rules: Array, widt
             # Unrolled, and no function: a call with array arguments costs 30 ns here.
             a, b, c, d = cells[left - 4], cells[left - 3], cells[left - 2], cells[left - 1]
             e, f, g, h = cells[right], cells[right + 1], cells[right + 2], cells[right + 3]
-            windows[i, 0], windows[i, 1], windows[i, 2], windows[i, 3] = a, b, c, d
-            windows[i, 4], windows[i, 5], windows[i, 6], windows[i, 7] = e, f, g, h
+            windows[i, 0], windows[i, 1], windows[i, 2], windows[i, 3] = a & TOKEN, b & TOKEN, c & TOKEN, d & TOKEN
+            windows[i, 4], windows[i, 5], windows[i, 6], windows[i, 7] = e & TOKEN, f & TOKEN, g & TOKEN, h & TOKEN
             continue
         for k in range(width if has_windows else 0):
-            windows[i, k] = cells[left - width + k]
-            windows[i, width + k] = cells[right + k]
+            windows[i, k] = cells[left - width + k] & TOKEN
+            windows[i, width + k] = cells[right + k] & TOKEN
         for k in range(canvases.shape[1] if has_canvases else 0):
             place = width + k
             if place < left:
-                canvases[i, k] = cells[place]
+                canvases[i, k] = cells[place] & TOKEN
             elif place == left:
                 canvases[i, k] = num_text
             else:
                 place += right - left - 1
-                canvases[i, k] = cells[place] if place < size else -1
+                canvases[i, k] = cells[place] & TOKEN if place < size else -1
     return -1, left - width + size - right, left - width, left, right
 
 
@@ -161,12 +261,13 @@ def replay_many(rows: Array, begins: Array, num_text: int, rules: Array, width: 
                 windows: Array, targets: Array, offsets: Array) -> Any:  # fmt: skip
     """Replay rows[i, begins[i]:] and compare each final canvas with its target; returns how many differ."""
     num_bad = 0
-    no_masks, no_canvases = np.empty(0, np.int64), np.empty((0, 0), np.int32)
+    no_masks, no_canvases, none = np.empty(0, np.int64), np.empty((0, 0), np.int32), np.empty(0, np.int32)
     for i in range(len(begins)):
         actions = rows[i, begins[i] :]
         bad, length, _, left, right = replay_one(
-            actions, 0, num_text, rules, width, cells, windows[: len(actions)], no_masks, no_canvases
-        )
+            actions, 0, none, num_text, rules, width, cells, none, windows[: len(actions)], no_masks, no_canvases,
+            no_canvases,
+        )  # fmt: skip
         is_same = bad < 0 and _holds(cells, width, length, left, right, targets[offsets[i] : offsets[i + 1]])
         num_bad += 0 if is_same else 1
     return num_bad
@@ -179,30 +280,32 @@ def _holds(cells: Array, width: int, length: int, left: int, right: int, text: A
         return False
     for k in range(length):
         place = width + k
-        if cells[place if place < left else right + place - left] != text[k]:
+        if cells[place if place < left else right + place - left] & TOKEN != text[k]:
             return False
     return True
 
 
 @jit
 def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, begins: Array, num_text: int,
-              rules: Array, width: int, cells: Array, history: Array, actions: Array, labels: Array, masks: Array,
-              positions: Array, segments: Array, windows: Array, canvases: Array) -> Any:  # fmt: skip
+              rules: Array, width: int, cells: Array, births: Array, history: Array, marks: Array, actions: Array,
+              labels: Array, masks: Array, positions: Array, segments: Array, windows: Array, canvases: Array,
+              lives: Array) -> Any:  # fmt: skip
     """Write examples into packed rows, in the order given; returns the first that does not lead to its text, or -1.
 
-    examples[k]: row, column, segment, index into `drawn`, first token, prefix, target and suffix length. The
-    arrays of rows are one column wider than the rows: an example's last window spills into the next START.
+    examples[k]: row, column, segment, index into `drawn`, first token, prefix, target and suffix length. `births`,
+    `history` and `marks` are scratch. The arrays of rows are one column wider than the rows: an example's last window
+    spills into the next START.
     """
-    num_windows, num_canvases = windows.shape[2], canvases.shape[2]
+    num_windows, num_canvases, num_lives = windows.shape[2], canvases.shape[2], lives.shape[2]
     for k in range(len(examples)):
         row, col, segment, i = examples[k, 0], examples[k, 1], examples[k, 2], examples[k, 3]
         first, prefix, target, suffix = examples[k, 4], examples[k, 5], examples[k, 6], examples[k, 7]
-        count = write_draft(history, tokens, first, prefix, target, suffix, num_text)
+        count = write_draft(history, tokens, first, prefix, target, suffix, num_text, rules[2])
+        write_marks(marks, prefix, suffix)
         num_draft = count
         for j in range(begins[i], drawn.shape[1]):
             history[count] = drawn[i, j]
             count += 1
-        rules[0], rules[1] = prefix, suffix
         actions[row, col] = num_text + 1
         for j in range(num_windows):
             windows[row, col, j] = num_text
@@ -216,9 +319,10 @@ def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, beg
             segments[row, col + j] = segment
         after = col + count + 1
         bad, length, _, left, right = replay_one(
-            history[:count], num_draft, num_text, rules, width, cells,
+            history[:count], num_draft, marks[: prefix + suffix + 1], num_text, rules, width, cells, births,
             windows[row, col + 1 : after if num_windows else col + 1], masks[row, col : col + count],
             canvases[row, col + 1 : after if num_canvases else col + 1],
+            lives[row, col : after if num_lives else col],
         )  # fmt: skip
         if bad >= 0 or not _holds(
             cells, width, length, left, right, tokens[first : first + prefix + target + suffix]
@@ -229,13 +333,16 @@ def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, beg
 
 @jit
 def write_draft(history: Array, tokens: Array, first: int, prefix: int, target: int, suffix: int,
-                num_text: int) -> int:  # fmt: skip
+                num_text: int, has_jumps: int) -> int:  # fmt: skip
     """history.py's `draft_history` of a prefix and a suffix with the cursor between; returns its length."""
     for j in range(prefix):
         history[j] = tokens[first + j]
     for j in range(suffix):
         history[prefix + j] = tokens[first + prefix + target + j]
     count, left, exponent = prefix + suffix, suffix, MAX_MOVE_EXPONENT
+    if has_jumps and suffix:
+        history[count] = num_text + JUMPS + prefix
+        return count + 1
     while left:
         while left < 1 << exponent:
             exponent -= 1
@@ -243,3 +350,10 @@ def write_draft(history: Array, tokens: Array, first: int, prefix: int, target: 
         left -= 1 << exponent
         count += 1
     return count
+
+
+@jit
+def write_marks(marks: Array, prefix: int, suffix: int) -> None:
+    """The marks of `Draft.infill`: all is fixed, and only the boundary between prefix and suffix is open."""
+    for j in range(prefix + suffix + 1):
+        marks[j] = (FIXED if j else 0) | (CLOSED if j != prefix else 0)

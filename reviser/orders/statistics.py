@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from reviser.actions import Alphabet
 from reviser.canvas import Canvas
 from reviser.orders.record import Trajectory
 
@@ -57,8 +58,7 @@ class Counts:
             if action == alphabet.stop:
                 break
             self.actions += 1
-            is_jump = alphabet.is_jump(action)
-            distance = alphabet.landing(action) - state.cursor if is_jump else alphabet.distance(action)
+            is_jump, distance = alphabet.is_jump(action), travel(action, state, alphabet)
             if distance:
                 self._add_move(distance)
                 self.turns += distance * before < 0
@@ -92,6 +92,11 @@ class Counts:
         if length:
             self.relative_sum += place / length
             self.relative_count += 1
+
+
+def travel(action: int, canvas: Canvas, alphabet: Alphabet) -> int:
+    """How far an action takes the cursor without an edit: a MOVE its distance, a JUMP the way to its landing."""
+    return alphabet.landing(action) - canvas.cursor if alphabet.is_jump(action) else alphabet.distance(action)
 
 
 def summarise(trajectories: Iterable[Trajectory], num_bytes: int | None = None) -> dict[str, Any]:

@@ -51,6 +51,11 @@ def likelihood(document: Document) -> list[Table]:
         "perplexity/token": lambda row: show(row["perplexity"], perplexity_error(row)),
         "bits/byte": lambda row: show(row["bits_per_byte"], bits_error(row)),
         "bits/byte more than the first's": get("more_than_first"),
+        "nats/token of inserts": get("insert_nats_per_token"),
+        "of the cursor": get("cursor_nats_per_token"),
+        "of log q": lambda row: (
+            show_any(row["log_q_per_token"]) if row.get("insert_nats_per_token") is not None else NOTHING
+        ),
         "is": lambda row: "exact" if row["is_exact"] else "a bound",
         "texts": get("n"),
     }

@@ -54,7 +54,7 @@ class Family(Protocol):
         """The model with its loss; `fuse` allows kernels that only a GPU has."""
         ...
 
-    def make_packer(self, settings: RunConfig) -> RowPacker:
+    def make_packer(self, settings: RunConfig, tokenizer: Tokenizer | None) -> RowPacker:
         """What turns examples into rows."""
         ...
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from reviser.actions import JUMPS, MOVES, REPLACE
 from reviser.canvas import Rules
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.data.examples import Examples, heldout_examples
@@ -92,6 +93,13 @@ class Sampled:
         self, model: Transformer, device: torch.device, precision: str = "float32", rank: int = 0, world: int = 1
     ) -> Nats:
         """-log p of each example; one of several processes scores every `world`-th row and leaves 0 elsewhere."""
+        nats: Nats = self.score_kinds(model, device, precision, rank, world).sum(axis=1)
+        return nats
+
+    def score_kinds(
+        self, model: Transformer, device: torch.device, precision: str = "float32", rank: int = 0, world: int = 1
+    ) -> Nats:
+        """[examples, 3] what the INSERTs of each cost, what its MOVEs and JUMPs, and what all else."""
         self.check_fits(model.config)
         was_training = model.training
         model.eval()
@@ -102,7 +110,16 @@ class Sampled:
                 inputs = to_inputs(_take(self.packed, part), self.longest, device)
                 nats[part] = label_nats(model, inputs).float().cpu().numpy()
         model.train(was_training)
-        return np.array([nats[row, col : col + size].sum() for row, col, size in self.packed.places])
+        alphabet, labels = model.config.alphabet, self.packed.labels
+        is_insert, is_edit = (
+            labels < alphabet.num_text,
+            (labels < alphabet.num_text + MOVES)
+            | ((labels >= alphabet.num_text + REPLACE) & (labels < alphabet.num_text + JUMPS)),
+        )
+        kinds = [nats * which for which in (is_insert, ~is_edit, is_edit & ~is_insert)]
+        return np.array(
+            [[kind[row, col : col + size].sum() for kind in kinds] for row, col, size in self.packed.places]
+        )
 
 
 class Heldout(Sampled):
@@ -167,7 +184,7 @@ def _trim(packed: Packed) -> Packed:
 
 
 def _take(packed: Packed, rows: slice, columns: slice = slice(None)) -> Packed:
-    names = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases")
+    names = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases", "lives")
     arrays = {name: getattr(packed, name) for name in names}
     cut: dict[str, Any] = {name: None if array is None else array[rows, columns] for name, array in arrays.items()}
     return replace(packed, num_actions=packed.num_actions[rows], **cut)

@@ -82,8 +82,8 @@ class Trainer:
         self.optimizers = build_optimizers(model, settings.optimizer)
         if settings.train.compile and is_cuda:
             self._compile()
-        self.packer = self.family.make_packer(settings)
         self.tokenizer = heldout.tokenizer if heldout else None
+        self.packer = self.family.make_packer(settings, self.tokenizer)
         self.data = heldout.header.sha256 if heldout else ""
         self.heldout = self._hold_out(heldout) if heldout else {}
         self.position = Position()

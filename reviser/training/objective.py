@@ -14,10 +14,15 @@ from reviser.data.packing import Packed
 from reviser.model.attention import Layout
 from reviser.model.conditioning import CanvasInput
 from reviser.model.loss import loss, nats
+from reviser.model.pointer import landing_nats
 from reviser.model.transformer import Transformer
 
 MAX_CHUNK = 8192
 """Positions whose logits exist at once."""
+
+
+JUMPS_AT_ONCE = 16
+"""The number of jumps of a row is rounded up to a multiple of this."""
 
 
 class Part(Protocol):
@@ -48,6 +53,10 @@ class Inputs:
     labels: Tensor
     valid: Tensor | None
     num_labels: int
+    jumps: Tensor | None = None
+    """[B, J, 4]: every label that is a JUMP, by rows, as `pointer.landing_nats` reads them; None: there are none."""
+    deaths: Tensor | None = None
+    """[B, T]: how long the token of each step stands on the canvas, in steps of its example."""
 
     @property
     def count(self) -> float:
@@ -71,7 +80,7 @@ class Inputs:
         canvas = CanvasInput(send_some(self.canvas.windows), send_some(self.canvas.rows))
         return Inputs(
             send(self.actions), canvas, layout, send(self.chosen), send(self.labels), send_some(self.valid),
-            self.num_labels,
+            self.num_labels, send_some(self.jumps), send_some(self.deaths),
         )  # fmt: skip
 
 
@@ -91,7 +100,29 @@ def host_inputs(rows: Packed, context: int, masked: bool = True, pinned: bool = 
     canvas = CanvasInput(*(None if each is None else wrap(each) for each in (rows.windows, rows.canvases)))
     places = wrap(np.concatenate([chosen, np.zeros(missing, np.int64)]))
     valid = pick(rows.valid) if masked else None
-    return Inputs(wrap(rows.actions), canvas, layout, places, pick(rows.labels), valid, len(chosen))
+    jumps = find_jumps(rows)
+    deaths = None if jumps is None or rows.lives is None else wrap(rows.lives[..., 0])
+    return Inputs(
+        wrap(rows.actions), canvas, layout, places, pick(rows.labels), valid, len(chosen),
+        None if jumps is None else wrap(jumps), deaths,
+    )  # fmt: skip
+
+
+def find_jumps(rows: Packed) -> np.ndarray | None:
+    """[B, J, 4] the columns that are before a JUMP to be learned, with their steps: its own, where it goes, where it
+    is. Rows that have fewer are filled up with -1 as where they go."""
+    if rows.lives is None:
+        return None
+    row, column = np.nonzero((rows.labels >= 0) & (rows.lives[..., 1] >= 0))
+    counts = np.bincount(row, minlength=len(rows.labels))
+    if not len(row):
+        return None
+    # Few different sizes, so that memory is used again.
+    jumps = np.full((len(counts), -(-int(counts.max()) // JUMPS_AT_ONCE) * JUMPS_AT_ONCE, 4), -1, np.int32)
+    jumps[..., 0] = jumps[..., 1] = 0
+    number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    jumps[row, number] = np.stack([column, rows.positions[row, column], *rows.lives[row, column, 1:].T], axis=1)
+    return jumps
 
 
 def to_inputs(rows: Packed, context: int, device: torch.device, masked: bool = True) -> Inputs:
@@ -141,10 +172,26 @@ class Objective(Learner):
         picked = hidden.flatten(0, 1).index_select(0, inputs.chosen)
         alphabet, chunk = self.model.config.alphabet, chunk_of(inputs.actions.numel())
         total, _ = loss(
-            picked[None], self.model.head_weight, inputs.labels[None],
+            picked[None], self.model.head_weight, self.model.rows_of(inputs.labels)[None],
             None if inputs.valid is None else inputs.valid[None], alphabet, chunk=chunk, fuse=self.fuse,
         )  # fmt: skip
-        return total
+        if self.model.pointer is None:
+            return total
+        landings = jump_nats(self.model, hidden, inputs)
+        if landings is None:
+            # DDP waits for the gradient of every parameter.
+            return total + 0.0 * sum(each.sum() for each in self.model.pointer.parameters())
+        return total + landings.sum()
+
+
+def jump_nats(model: Transformer, hidden: Tensor, inputs: Inputs) -> Tensor | None:
+    """[B, J] nats of where the jumps of a batch go; None where there are none."""
+    if model.pointer is None or inputs.jumps is None or inputs.deaths is None:
+        return None
+    rows = torch.arange(len(hidden), device=hidden.device)[:, None]
+    before = hidden.flatten(0, 1).index_select(0, (rows * hidden.shape[1] + inputs.jumps[..., 0]).flatten())
+    queries = model.pointer.query(before).view(*inputs.jumps.shape[:2], -1)
+    return landing_nats(queries, model.pointer.key(hidden), inputs.jumps, inputs.deaths)
 
 
 @torch.no_grad()
@@ -154,7 +201,10 @@ def label_nats(model: Transformer, inputs: Inputs) -> Tensor:
     picked = hidden.flatten(0, 1).index_select(0, inputs.chosen)
     valid = None if inputs.valid is None else inputs.valid[None]
     chunk = chunk_of(inputs.actions.numel())
-    values = nats(picked[None], model.head_weight, inputs.labels[None], valid, model.config.alphabet, chunk=chunk)[0]
+    labels = model.rows_of(inputs.labels)[None]
+    values = nats(picked[None], model.head_weight, labels, valid, model.config.alphabet, chunk=chunk)[0]
     out = torch.zeros(inputs.actions.numel(), device=values.device)
     # Filled-up places carry 0 nats, so adding them to place 0 changes nothing.
-    return out.index_add_(0, inputs.chosen, values).view_as(inputs.actions)
+    out = out.index_add_(0, inputs.chosen, values).view_as(inputs.actions)
+    landings = jump_nats(model, hidden, inputs)
+    return out if landings is None or inputs.jumps is None else out.scatter_add_(1, inputs.jumps[..., 0], landings)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reviser.data.batches import Batch
+from reviser.data.examples import with_ends
 from reviser.data.packing import Packer
 from reviser.data.shards import Shards
 from reviser.decoding.engine import PAPER, Engine, Request
@@ -38,20 +39,20 @@ class ReviserFamily:
     def make_objective(self, model: Transformer, fuse: bool) -> Objective:
         return Objective(model, fuse)
 
-    def make_packer(self, settings: RunConfig) -> Packer:
+    def make_packer(self, settings: RunConfig, tokenizer: Tokenizer | None) -> Packer:
         order = parse_order(settings.data.order)
         # Noise may fill a canvas beyond its final text.
         longest = settings.data.jobs.longest if order.has_likelihood else settings.model.max_length
-        return Packer(
-            order, settings.rules, settings.model.canvas, settings.data.row, settings.model.context, longest
-        )
+        rules = with_ends(settings.rules, order, tokenizer)
+        return Packer(order, rules, settings.model.canvas, settings.data.row, settings.model.context, longest)
 
     def make_heldout(self, settings: RunConfig, shards: Shards, count: int, infill: bool) -> Heldout | None:
         order, train = parse_order(settings.data.order), settings.train
         if not order.has_likelihood:
             return None
+        rules = with_ends(settings.rules, order, shards.tokenizer)
         heldout = Heldout(
-            shards, order, settings.rules, settings.model.canvas, count, train.eval_prefix, train.eval_length, infill
+            shards, order, rules, settings.model.canvas, count, train.eval_prefix, train.eval_length, infill
         )
         heldout.check_fits(settings.model)
         return heldout

@@ -1,4 +1,5 @@
-"""The chooser again for a GPU: scores to log-probabilities in one kernel, and the draw among the best in another.
+"""The chooser again for a GPU: scores to log-probabilities in one kernel, the draw among the best in another, and
+where JUMPs go in a third.
 
 Importing this needs Triton. What is chosen, and why, stands in sampling.py; sums may differ in the last bit.
 Shape letters: B rows, A actions, N candidates.
@@ -11,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from reviser.actions import NUM_SPECIAL
+from reviser.actions import JUMP, NUM_SPECIAL
 from reviser.decoding.sampling import TIES, Chooser
 from reviser.model.triton_kernels import LOG2E, NEVER
 
@@ -75,6 +76,46 @@ def _draw(
     tl.store(out + row, tl.minimum(picked, last))
 
 
+@triton.jit
+def _land(
+    rows, queries, keys, births, uniforms, scores, actions, landed, jump, S, num, P, temperature,
+    GREEDY: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """One row: where it goes, if it jumps; `scores` is room to work in."""
+    row = tl.program_id(0).to(tl.int64)
+    action = tl.load(rows + row)
+    score_of_landing = 0.0
+    if action == jump:
+        cols = tl.arange(0, BP)
+        query = tl.load(queries + row * P + cols, mask=cols < P, other=0.0).to(tl.float32)
+        for start in range(0, num, BN):
+            some = start + tl.arange(0, BN)
+            birth = tl.load(births + row * num + some, mask=some < num, other=-1)
+            at = (row * S + birth[:, None]) * P + cols[None, :]
+            key = tl.load(keys + at, mask=(birth[:, None] >= 0) & (cols[None, :] < P), other=0.0).to(tl.float32)
+            score = tl.where(birth >= 0, tl.sum(key * query[None, :], 1), float("-inf"))
+            tl.store(scores + row * num + some, score, mask=some < num)
+        # Threads read what others wrote.
+        tl.debug_barrier()
+        places = tl.arange(0, N)
+        log_p = tl.load(scores + row * num + places, mask=places < num, other=float("-inf"))
+        top = tl.max(log_p, 0)
+        if GREEDY:
+            picked = tl.min(tl.where(log_p == top, places, N), 0)
+        else:
+            share = tl.exp((log_p - top).to(tl.float64) / temperature)
+            ladder = tl.cumsum(share, 0)
+            goal = tl.load(uniforms + row) * tl.sum(share, 0)
+            picked = tl.min(tl.where((ladder > goal) & (share > 0), places, N), 0)
+            # Rounding may leave no step above the goal; the last one it is, then.
+            picked = tl.minimum(picked, tl.max(tl.where(share > 0, places, 0), 0))
+        normaliser = top + tl.log(tl.sum(tl.exp(log_p - top), 0))
+        score_of_landing = tl.sum(tl.where(places == picked, log_p, 0.0), 0) - normaliser
+        action = jump + 1 + picked
+    tl.store(actions + row, action)
+    tl.store(landed + row, score_of_landing)
+
+
 class GpuChooser(Chooser):
     """A chooser in the GPU's memory."""
 
@@ -109,3 +150,17 @@ class GpuChooser(Chooser):
             NUCLEUS=sampling.top_p < 1, N=triton.next_power_of_2(count), num_warps=4,
         )  # fmt: skip
         return out
+
+    def land(
+        self, actions: Tensor, queries: Tensor, keys: Tensor, births: Tensor, uniforms: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """As `Chooser`'s, and the work is done for rows that jump alone."""
+        (B, num), (_, S, P), temperature = births.shape, keys.shape, self.landing_temperature
+        scores, landed = torch.empty(B, num, device=keys.device), torch.empty(B, device=keys.device)
+        chosen = torch.empty_like(actions)
+        _land[(B,)](
+            actions, queries, keys, births.contiguous(), uniforms, scores, chosen, landed,
+            self.alphabet.num_text + JUMP, S, num, P, float(temperature or 1.0),
+            GREEDY=temperature == 0, BP=triton.next_power_of_2(P), BN=64, N=triton.next_power_of_2(num), num_warps=4,
+        )  # fmt: skip
+        return chosen, landed

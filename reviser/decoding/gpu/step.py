@@ -28,6 +28,7 @@ from reviser.decoding.gpu.graph import Graph
 from reviser.model.cache import Cache
 from reviser.model.conditioning import CanvasInput
 from reviser.model.layers import RmsNorm, rotation
+from reviser.model.pointer import Pointer
 from reviser.model.transformer import Block, Transformer
 from reviser.model.triton_kernels import LOG2E, NEVER, PLACES, _normal, packed_attention
 
@@ -201,6 +202,15 @@ def _keep(turned, qkv, rows, keys, values, S, places, H: tl.constexpr, D: tl.con
     tl.store(values + slots, value, mask=is_in)
 
 
+@triton.jit
+def _keep_pointer(fresh, pointers, lengths, counts, places, P, BP: tl.constexpr):
+    """One row's key of the pointer to its slot, as keys and values of attention go to theirs."""
+    row, cols = tl.program_id(0).to(tl.int64), tl.arange(0, BP)
+    slot = tl.where(tl.load(counts + row) > 0, tl.minimum(tl.load(lengths + row), places - 1), places - 1)
+    key = tl.load(fresh + row * P + cols, mask=cols < P)
+    tl.store(pointers + (row * places + slot) * P + cols, key, mask=cols < P)
+
+
 class Reading:
     """The reading of drafts of one shape into one cache, on tensors that stay where they are."""
 
@@ -253,7 +263,7 @@ class GpuStep:
             return self.model.step(actions, canvas, cache, counts)
         model = self.model
         counts = torch.ones_like(cache.lengths) if counts is None else counts
-        x = model.embedding(actions[:, 0])
+        x = model.embedding(model.rows_of(actions[:, 0]))
         if model.positions is not None:
             x = x + model.positions(cache.lengths.clamp(max=model.config.context - 1))
         if model.canvas is not None:
@@ -263,6 +273,8 @@ class GpuStep:
         for layer, block in enumerate(model.blocks):
             x, branch = run(cast(Block, block), x, branch, cache, layer, counts)
         _, hidden = self._normed(model.norm, x, branch)
+        if model.pointer is not None and cache.pointers is not None:
+            self._point(model.pointer, hidden, cache.pointers, cache.lengths, counts)
         cache.lengths.add_(counts)
         return hidden[:, None]
 
@@ -287,7 +299,7 @@ class GpuStep:
     def read_plainly(self, drafts: DraftInputs, rows: Tensor, cache: Cache) -> Tensor:
         """`read` without a graph."""
         model, (n, S) = self.model, drafts.actions.shape
-        x = model.embedding(drafts.actions)
+        x = model.embedding(model.rows_of(drafts.actions))
         positions = torch.arange(S, device=x.device).expand(n, S)
         if model.positions is not None:
             x = x + model.positions(positions)
@@ -303,7 +315,14 @@ class GpuStep:
             x, branch = self._read_layer(cast(Block, block), x, branch, turn, firsts, rows, (n, S), cache, layer)
         last = torch.arange(n, device=x.device) * S + drafts.counts - 1
         assert branch is not None
-        _, hidden = self._normed(model.norm, x[last], branch[last])
+        if model.pointer is None or cache.pointers is None:
+            _, hidden = self._normed(model.norm, x[last], branch[last])
+        else:
+            # A pointer's keys need what stands behind every position.
+            _, every = self._normed(model.norm, x, branch)
+            keys = model.pointer.key(every[: n * S]).unflatten(0, (n, S))
+            cache.pointers[:, :S].index_copy_(0, rows, keys)
+            hidden = every[last]
         cache.lengths.index_copy_(0, rows, drafts.counts)
         return hidden
 
@@ -346,6 +365,14 @@ class GpuStep:
         x, normed = self._normed(block.mlp_norm, x, block.attention.out(mixed))
         units = self._activate(mlp.up.bias, F.linear(normed, mlp.up.weight), ACTIVATIONS[mlp.activation])
         return x, mlp.down(units)
+
+    def _point(self, pointer: Pointer, hidden: Tensor, pointers: Tensor, lengths: Tensor, counts: Tensor) -> None:
+        """Keep the pointer's keys of a step."""
+        is_few, (_, places, P) = len(hidden) <= self.few_rows, pointers.shape
+        keys = self._product(pointer.key_matrix, hidden)[1] if is_few else pointer.key(hidden)
+        _keep_pointer[(len(keys),)](
+            keys, pointers, lengths, counts, places, P, BP=triton.next_power_of_2(P), num_warps=1
+        )  # fmt: skip
 
     def _normed(self, norm: nn.Module, x: Tensor, branch: Tensor | None) -> tuple[Tensor, Tensor]:
         """x plus its branch, and the norm of that."""

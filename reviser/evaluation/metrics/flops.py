@@ -92,6 +92,7 @@ class Cost:
     canvas: float
     """What looking at the canvas adds."""
     head: float
+    """Scores of all actions, those of where JUMPs go among them."""
 
     @property
     def macs(self) -> float:
@@ -118,12 +119,20 @@ def flops(config: ModelConfig, tokens: int, *, actions: float | None = None, pro
     places = (prompt + 1) * (prompt + 2) / 2 + (count - 1) * (prompt + 1) + tokens * (count - 1) / 2
     attention = shape.pairs(positions * (positions + 1) / 2)
     canvas = canvas_of(config).macs(config, positions, places)
-    return Cost(shape.dense(positions), attention, canvas, shape.head(count))
+    head = shape.head(count) + _pointer_macs(config, positions, count, places)
+    return Cost(shape.dense(positions), attention, canvas, head)
+
+
+def _pointer_macs(config: ModelConfig, positions: float, actions: float, places: float) -> float:
+    """A key for every position, and for every action a query against all places, as if each were a JUMP."""
+    if not config.has_jumps:
+        return 0.0
+    return config.pointer_width * ((positions + actions) * config.width + places)
 
 
 def left_to_right_flops(config: ModelConfig, tokens: int, *, prompt: int = 0) -> Cost:
     """The same layers and head, blind to the canvas, which writes a token an action."""
-    return flops(replace(config, canvas=CanvasConfig()), tokens, prompt=prompt)
+    return flops(replace(config, canvas=CanvasConfig(), operators=()), tokens, prompt=prompt)
 
 
 def diffusion_flops(config: ModelConfig, tokens: int, *, steps: int, prompt: int = 0) -> Cost:

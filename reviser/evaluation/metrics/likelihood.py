@@ -23,7 +23,7 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ import torch
 from reviser import config as settings
 from reviser.canvas import Rules
 from reviser.config import ModelConfig
-from reviser.data.examples import NEAR, Examples, Gap, heldout_examples
+from reviser.data.examples import NEAR, Examples, Gap, heldout_examples, with_ends
 from reviser.diffusion.bound import bound_nats, common_room
 from reviser.diffusion.denoiser import Denoiser
 from reviser.errors import ConfigError, DataError
@@ -67,6 +67,10 @@ class TextLikelihoods:
     """Trajectories drawn for each text; 1 where there is but one."""
     is_exact: bool
     """False: `log_p` is a bound, in expectation."""
+    insert_nats: list[float] = field(default_factory=list)
+    """What the INSERTs of a text's trajectories cost, their mean; none for a model without trajectories."""
+    cursor_nats: list[float] = field(default_factory=list)
+    """The same of its MOVEs and JUMPs."""
 
 
 def log_likelihood(
@@ -86,7 +90,7 @@ def log_likelihood(
     prompts = [Prompt("", "", each) if isinstance(each, str) else each for each in texts]
     parts = [tokenizer.encode_many([p.reference, p.prefix, p.suffix]) for p in prompts]
     gaps = [Gap(target, prefix, suffix) for target, prefix, suffix in parts]
-    return score_gaps(model, order, gaps, samples, seed, precision, advance)
+    return score_gaps(model, order, gaps, samples, seed, precision, advance, tokenizer)
 
 
 def score_gaps(
@@ -97,8 +101,9 @@ def score_gaps(
     seed: int = 0,
     precision: str = "float32",
     advance: Callable[[int], None] | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> TextLikelihoods:
-    """`log_likelihood` of token ids."""
+    """`log_likelihood` of token ids; an order that cuts at the ends of sentences needs the tokenizer."""
     if samples < 1:
         raise ConfigError(f"{samples} samples a text; at least 1 is needed")
     if isinstance(model, Denoiser):
@@ -106,19 +111,20 @@ def score_gaps(
     if order is None:
         raise ConfigError("a model that edits is measured by an order; give one, e.g. left-to-right")
     rules, is_exact = rules_of(model.config, order), isinstance(order, LeftToRight)
+    rules = with_ends(rules, order, tokenizer)
     num_samples = 1 if is_exact else samples
-    nats, log_q = np.empty(len(gaps) * num_samples), np.empty(len(gaps) * num_samples)
-    for start in range(0, len(nats), AT_ONCE):
-        part = range(start, min(start + AT_ONCE, len(nats)))
+    kinds, log_q = np.empty((len(gaps) * num_samples, 3)), np.empty(len(gaps) * num_samples)
+    for start in range(0, len(log_q), AT_ONCE):
+        part = range(start, min(start + AT_ONCE, len(log_q)))
         drawn = Sampled(_examples(gaps, part, num_samples, seed), order, rules, model.config.canvas)
-        nats[part.start : part.stop] = drawn.score(model, model.head_weight.device, precision)
+        kinds[part.start : part.stop] = drawn.score_kinds(model, model.head_weight.device, precision)
         log_q[part.start : part.stop] = drawn.packed.log_q
         if advance is not None:
             advance(len(part))
-    weights = (-nats - log_q).reshape(-1, num_samples)
-    means = log_q.reshape(-1, num_samples).mean(axis=1).tolist()
+    weights = (-kinds.sum(axis=1) - log_q).reshape(-1, num_samples)
+    means = [each.reshape(-1, num_samples).mean(axis=1).tolist() for each in (log_q, kinds[:, 0], kinds[:, 1])]
     lengths = [len(gap.target) for gap in gaps]
-    return TextLikelihoods(log_mean_exp(weights).tolist(), means, lengths, num_samples, is_exact)
+    return TextLikelihoods(log_mean_exp(weights).tolist(), means[0], lengths, num_samples, is_exact, *means[1:])
 
 
 def _score_canvases(
@@ -153,7 +159,7 @@ def rules_of(config: ModelConfig, order: Order) -> Rules:
         has = ", ".join(sorted(config.operators)) or "none"
         raise ConfigError(f"{format_order(order)} uses {missing[0]}, which the model does not have; it has {has}")
     operators = frozenset() if isinstance(order, LeftToRight) else frozenset(config.operators)
-    return Rules(config.alphabet, operators, max_length=config.max_length)
+    return Rules(config.alphabet, operators, config.max_length, config.has_jumps)
 
 
 def _examples(gaps: Sequence[Gap], numbers: range, samples: int, seed: int) -> Examples:
@@ -275,10 +281,16 @@ def row_of(found: TextLikelihoods, prompts: Sequence[Prompt], order: str) -> dic
         "is_exact": found.is_exact,
         "n": len(prompts),
         "log_q_per_token": bound.log_q_per_token,
+        "insert_nats_per_token": _per_token(found.insert_nats, found),
+        "cursor_nats_per_token": _per_token(found.cursor_nats, found),
         "num_tokens": sum(found.num_tokens),
         "num_bytes": num_bytes,
         "by_prompt": {"bits_per_byte": sum_up(*bits)},
     }
+
+
+def _per_token(nats: Sequence[float], found: TextLikelihoods) -> float | None:
+    return sum(nats) / sum(found.num_tokens) if nats else None
 
 
 def beside_first(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
