@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from rich.cells import cell_len
 
@@ -53,7 +54,8 @@ class Screen:
             self.lines += [[]] * (self.row == len(self.lines))
             self.lines[self.row] = list(self.lines[self.row])
         else:
-            assert character.isprintable(), repr(character)
+            # Code points that nobody has assigned yet do nothing to a terminal.
+            assert character.isprintable() or unicodedata.category(character) == "Cn", repr(character)
             line = self.lines[self.row]
             line += " " * (self.column - len(line))
             line[self.column : self.column + 1] = [character]

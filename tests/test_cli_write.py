@@ -37,9 +37,12 @@ def make_folder(folder: Path) -> str:
     """A tiny model that knows every operator."""
     config = ModelConfig(
         num_text=257, pad=256, num_layers=1, width=32, num_heads=2, ff_width=32, context=120, max_length=64,
-        operators=OPERATORS, canvas=CanvasConfig(kind="window", slot_width=8),
+        operators=JUMPING, canvas=CanvasConfig(kind="window", slot_width=8),
     )  # fmt: skip
     return str(save_pretrained(random_model(config, seed=1), folder / "tiny", load("bytes")))
+
+
+JUMPING = tuple(name for name in OPERATORS if name not in ("copy", "paste"))
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +147,7 @@ def test_the_trajectory_file_replays_and_shows(
         entry["trajectory"] for entry in found["texts"]
     ]
     assert run(capsys, "trajectory", "check", path)[0] == "4 trajectories replay\n"
-    assert "The old| still." in run(capsys, "trajectory", "show", path, "--index", 0)[0]
+    assert "{The old}|{ still.}" in run(capsys, "trajectory", "show", path, "--index", 0)[0]
     for number, entry in enumerate(found["texts"]):
         shown = run(capsys, "trajectory", "show", path, "--index", number)[0]
         assert entry["trajectory"]["ended_by"] == entry["ended_by"]

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from make_cli_reference import _leaves
 
-from reviser.canvas import Rules
+from reviser.canvas import Rules, protect
 from reviser.cli import build_parser, main
 from reviser.cli.fields import from_args
 from reviser.errors import ConfigError
-from reviser.evaluation.metrics.editing import insertion_times, null_trajectories
+from reviser.evaluation.metrics.editing import cursor_path, insertion_times, move_distances, null_trajectories
 from reviser.evaluation.plan import EvalAll, Step, age, plan_everything
 from reviser.evaluation.suites import EvalPpl, Likelihood, Listener, Trajectories
 from reviser.orders.record import Draft, Trajectory
@@ -186,6 +186,18 @@ def test_insertion_times_follow_deletions_and_replacements() -> None:
     trajectory = Trajectory(Draft.continuation((), rules), actions, (True,) * 7)
     assert trajectory.final.tokens == (97, 100)
     assert insertion_times(trajectory) == [0.0, 1.0]
+
+
+def test_insertion_times_and_distances_know_jumps_and_leave_out_what_was_given() -> None:
+    alphabet = load("bytes").alphabet
+    # xyz with xy protected: a at the end, b after y, c at the end again.
+    actions = (97, alphabet.jump(2), 98, alphabet.jump(5), 99, alphabet.move(-2), alphabet.stop)
+    draft = Draft.edit(b"xyz", Rules(alphabet, frozenset({"move", "jump"})), protect(3, [(0, 2)], ends=[0]))
+    trajectory = Trajectory(draft, actions, (True,) * 7)
+    assert bytes(trajectory.final.tokens) == b"xybzac"
+    assert insertion_times(trajectory) == [0.5, 0.0, 1.0]
+    assert move_distances(trajectory) == [2, 2, 2]
+    assert cursor_path(trajectory) == [1.0, 1.0, 0.0, 1 / 3, 1.0, 1.0, 0.5, 0.5]
 
 
 SUITES = {

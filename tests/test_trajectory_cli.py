@@ -11,8 +11,11 @@ from rich.cells import cell_len
 
 from reviser import plugins
 from reviser.actions import OPERATORS
+from reviser.canvas import Rules, protect
 from reviser.cli import build_parser, main
+from reviser.orders.record import Draft, Trajectory, dump_records, to_record
 from reviser.orders.registry import ORDERS
+from reviser.tokenizer import load
 from reviser.viewer.terminal import make_console, visible
 
 TEXT = "The quick brown fox jumps over the lazy dog."
@@ -59,7 +62,8 @@ def test_make_reads_a_file_and_protects_what_is_given(capsys, tmp_path):
     )
     [record] = json.loads(out)
     assert code == 0
-    assert (record["text"], record["prefix"], record["suffix"]) == (TEXT, 3, 2)
+    # Three tokens before the gap and two behind it, on a draft of five; the gap alone is open.
+    assert (record["text"], record["fixed"], record["closed"]) == (TEXT, [0, 1, 2, 3, 4], [0, 1, 2, 4, 5])
     assert set(record["operators"]) > {"move", "delete", "paste"}
 
 
@@ -72,6 +76,74 @@ def test_show_prints_every_canvas_readably_without_colour(capsys, made):
     assert all(len(line) <= 90 for line in lines)
     assert "[" in lines[1]
     assert "\x1b" not in out
+
+
+OLD = {"num_text": 257, "pad": 256, "max_length": 64, "operators": ["move"], "log_q": None, "tokenizer": "bytes",
+       "actions": [99, 261 + 1, 100, 260]}  # fmt: skip
+"""What version 0.1 wrote, but for the draft: INSERT c, MOVE -1, INSERT d, STOP."""
+
+
+@pytest.mark.parametrize("name", ["seed_actions", "draft_actions"])
+def test_files_of_the_first_version_load_and_show(capsys, tmp_path, name):
+    path, page = tmp_path / "old.jsonl", tmp_path / "old.html"
+    # ab|yz: both ends are protected, the cursor stands in the gap.
+    path.write_text(json.dumps(OLD | {name: [*b"abyz", 257 + 7], "prefix": 2, "suffix": 2}), "utf8")
+    assert run(capsys, "trajectory", "check", str(path)) == (0, "1 trajectory replays\n", "")
+    code, out, _ = run(capsys, "trajectory", "show", str(path), "--tokenizer", "bytes", "--width", "60")
+    assert code == 0
+    assert [line.split()[-1] for line in out.splitlines()[:5]] == [
+        "{ab}|{yz}", "{ab}[c]|{yz}", "{ab}|c{yz}", "{ab}[d]|c{yz}", "{ab}d|c{yz}",
+    ]  # fmt: skip
+    assert out.splitlines()[5:] == ["4 actions for 2 tokens", "abdcyz"]
+    assert run(capsys, "trajectory", "show", str(path), "--tokenizer", "bytes", "--html", str(page))[0] == 0
+    assert '"draft":[97,98,121,122],"cursor":2,"marks":[2,3,1,3,3]' in page.read_text("utf8")
+    code, out, _ = run(capsys, "trajectory", "stats", str(path), "--json")
+    assert (code, json.loads(out)["non_end_append_fraction"], json.loads(out)["mean_tokens"]) == (0, 0.5, 2.0)
+    path.write_text(json.dumps(OLD | {name: [*b"ab"], "prefix": 2, "suffix": 2}), "utf8")
+    assert (
+        "a protected prefix of 2 and suffix of 2 on a draft of 2" in run(capsys, "trajectory", "check", str(path))[1]
+    )
+
+
+def test_show_names_jumps_marks_where_they_came_from_and_braces_protected_spans(capsys, tmp_path):
+    tokenizer, path = load("bytes"), tmp_path / "jumps.jsonl"
+    jump, rules = tokenizer.alphabet.jump, Rules(tokenizer.alphabet, frozenset(OPERATORS))
+    draft = Draft.edit(b"one two three", rules, protect(13, [(0, 3), (8, 13)], ends=[0]))
+    actions = (jump(4), 45, jump(8), jump(14), tokenizer.alphabet.stop)
+    trajectory = Trajectory(draft, actions, (True,) * len(actions))
+    path.write_text(dump_records([to_record(trajectory, tokenizer={"name": "bytes"})]), "utf8")
+    code, out, _ = run(capsys, "trajectory", "show", str(path), "--width", "80")
+    assert (code, out.splitlines()[:6]) == (0, [
+        "    0  draft               {one} two {three}|",
+        '    1  JUMP 4 after " "    {one} |two {three}¦',
+        '    2  INSERT "-"          {one} [-]|two {three}',
+        '    3  JUMP 8 after "o"    {one} -¦two| {three}',
+        "    4  JUMP 14 to the end  {one} -two¦ {three}|",
+        "    5  STOP                {one} -two {three}|",
+    ])  # fmt: skip
+    record = json.loads(path.read_text("utf8"))
+    assert (record["fixed"], record["closed"]) == ([0, 1, 2, 8, 9, 10, 11, 12], [0, 1, 2, 9, 10, 11, 12])
+    code, out, _ = run(capsys, "trajectory", "stats", str(path), "--json")
+    assert json.loads(out)["jumps_per_token"] == 3 / 11
+    record["actions"][2] = jump(1)
+    path.write_text(json.dumps(record), "utf8")
+    assert (
+        "action 2: JUMP 1 at cursor 5 of 14 tokens: it leads to the closed boundary 1; valid there: INSERT, "
+        in run(capsys, "trajectory", "check", str(path))[1]
+    )
+
+
+@pytest.mark.parametrize("width", [40, 50, 80, 200])
+def test_a_long_jump_shows_both_of_its_places(capsys, tmp_path, width):
+    tokenizer, path = load("default"), tmp_path / "long.jsonl"
+    words = tokenizer.encode("It was the kind of morning that made the harbour look painted. " * 3)
+    jump, places = tokenizer.alphabet.jump, range(0, len(words), 3)
+    draft = Draft.edit(words, Rules(tokenizer.alphabet, frozenset(OPERATORS)), protect(len(words), [(1, 3), (9, 12)]))
+    actions = (*(jump(place) for place in places if draft.canvas.is_open(place)), tokenizer.alphabet.stop)
+    path.write_text(dump_records([to_record(Trajectory(draft, actions, (True,) * len(actions)))]), "utf8")
+    lines = run(capsys, "trajectory", "show", str(path), "--width", str(width))[1].splitlines()[:-2]
+    assert all(cell_len(line) <= width for line in lines)
+    assert all((line.count("|"), line.count("¦")) == (1, "JUMP" in line) for line in lines)
 
 
 def test_half_a_character_never_breaks_show(capsys, tmp_path):
@@ -103,7 +175,9 @@ def test_check_names_the_first_bad_action_and_exits_1(capsys, made):
         ({"actions": []}, "the last action is not STOP"),
         ({"actions": None}, "a field has the wrong type"),
         ({"pad": 999}, "pad id 999 is not one of the 257 text tokens"),
-        ({"prefix": 3}, "the draft leaves the cursor at 0, outside the editable 3..0"),
+        ({"fixed": [3]}, "fixed names 3 and goes from 0 to -1"),
+        ({"closed": [0]}, "the draft leaves the cursor at 0, which is a closed boundary"),
+        ({"fixed": ["a"]}, "a field has the wrong type: 'str' object cannot be interpreted as an integer"),
         ({"has_loss": [1]}, "has_loss has 1 entries for"),
         ({"operators": ["fly"]}, "unknown operator 'fly'"),
         ({"pad": float("inf")}, "a field has the wrong type: 'float' object cannot be interpreted as an integer"),
@@ -205,7 +279,7 @@ def test_a_file_without_trajectories_is_an_error(capsys, tmp_path, command):
 def test_text_comes_from_standard_input_and_a_long_argument_is_text(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("notes.txt"))
     assert json.loads(run(capsys, "trajectory", "make", "-")[1])["text"] == "notes.txt"
-    assert json.loads(run(capsys, "trajectory", "make", "long " * 1000, "--max-length", "9999")[1])["prefix"] == 0
+    assert json.loads(run(capsys, "trajectory", "make", "long " * 1000, "--max-length", "9999")[1])["fixed"] == []
 
 
 def test_a_file_that_is_not_utf8_is_refused(capsys, tmp_path):

@@ -31,11 +31,19 @@ def test_the_line_of_a_file_is_made_so(capsys):
 
 
 def test_the_python_in_the_page_gives_what_it_says():
-    first, second = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "register" not in block)
+    first, third, second = (
+        block for block in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "register" not in block
+    )
     names = {}
     exec(first, names)
     assert (names["canvas"].tokens, names["canvas"].cursor) == ((72, 105, 33), 3)
     assert f"'{names['describe_valid'](names['canvas'], names['rules'])}'" in first
+    exec(third, names)
+    draft, record, final = names["draft"], names["record"], names["edited"].final
+    assert f"# {draft.canvas.open_boundaries()}, {draft.cursor}\n" in third
+    assert f"# {bytes(final.tokens)}\n" in third
+    assert f"# {record['draft_actions']}, {record['fixed']}, {record['closed']}\n" in third
+    assert from_record(record) == names["edited"]
     exec(second, names)
     drawn = names["drawn"]
     assert f"# {drawn.actions}, {drawn.log_q:.6}"[:-1] in second

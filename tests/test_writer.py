@@ -27,12 +27,15 @@ from reviser.tokenizer import load
 DOCS = Path(__file__).parents[1] / "docs" / "decoding.md"
 
 
+JUMPING = tuple(name for name in OPERATORS if name not in ("copy", "paste"))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(1)
     config = ModelConfig(
         num_text=257, pad=256, num_layers=1, width=32, num_heads=2, ff_width=32, context=120, max_length=64,
-        operators=OPERATORS, canvas=CanvasConfig(kind="window", slot_width=8),
+        operators=JUMPING, canvas=CanvasConfig(kind="window", slot_width=8),
     )  # fmt: skip
     model = Transformer(config)
     for parameter in model.parameters():

@@ -161,7 +161,7 @@ def _field_docstrings() -> dict[str, str]:
     [tree] = ast.parse(inspect.getsource(Sampling)).body
     assert isinstance(tree, ast.ClassDef)
     return {
-        field.target.id: text.value.value
+        field.target.id: " ".join(text.value.value.split())
         for field, text in zip(tree.body, tree.body[1:], strict=False)
         if isinstance(field, ast.AnnAssign)
         and isinstance(field.target, ast.Name)

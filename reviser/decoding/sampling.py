@@ -39,7 +39,7 @@ __all__ = [
     "TIES",
 ]  # fmt: skip
 
-STILL = EVERYTHING & ~sum(1 << offset for offset in (*range(MOVES, REPLACE), JUMP))
+STILL: int = EVERYTHING & ~sum(1 << offset for offset in (*range(MOVES, REPLACE), JUMP))
 """The mask of all actions that leave the cursor to insertions and removals."""
 TIES = 14
 """How many scores equal to the k-th may stay beside the k best."""

@@ -3,6 +3,7 @@
     shipped                              the model that comes with the package
     ours=runs/mine                       a model folder, the run that trains it, or a hub id
     warm=runs/mine,temperature=1.1       with settings of sampling
+    still=runs/mine,moves=false          with the cursor forbidden to move
     mdlm=runs/mdlm,steps=32              a diffusion model and its number of steps
     gpt2=hf:openai-community/gpt2        a causal model of `transformers`
     sedd=published:louaaron/sedd-small   the published MDLM or SEDD

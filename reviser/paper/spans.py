@@ -12,7 +12,7 @@ moves, PASTE and a last move, in pieces of 8, 4, 2 and 1 tokens (a single token 
 INSERT).
 
 >>> span_move(Canvas((1, 2, 3, 4, 5), cursor=4), size=2, to=1)
-Canvas(tokens=(1, 3, 4, 2, 5), cursor=4, clipboard=(), is_replacing=False, is_stopped=False)
+Canvas(tokens=(1, 3, 4, 2, 5), cursor=4, clipboard=(), is_replacing=False, is_stopped=False, marks=())
 """
 
 from __future__ import annotations
