@@ -29,7 +29,8 @@ OPERATOR_SETS = [
 ]
 """The last needs the plain board."""
 LIVELY = Sampling(1.2, 0, stop_bias=-3.0, jump_bias=2.0)
-many_samplings = samplings | st.just(LIVELY)
+GREEDY_JUMPS = Sampling(0, jump_bias=2.0)
+many_samplings = samplings | st.sampled_from([LIVELY, GREEDY_JUMPS])
 
 
 @st.composite
@@ -58,7 +59,7 @@ def assert_protected(draft: Draft, written: Decoded) -> None:
     assert sum(mark & CLOSED for mark in canvas.marks) == sum(mark & CLOSED for mark in draft.marks)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     st.sampled_from(KINDS), st.sampled_from(OPERATOR_SETS), many_samplings, st.integers(1, 4), st.data()
 )  # fmt: skip
@@ -140,11 +141,37 @@ def test_a_model_with_a_pointer_writes_without_jumps_too() -> None:
         assert engine.write([Request(draft, 25, 3)])[0].actions == wanted.actions
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the next test has the real device")
+@pytest.mark.parametrize(
+    "sampling", [GREEDY_JUMPS, LIVELY, Sampling(top_k=7, keep_moves=True, calm=True, jump_bias=3.0)]
+)
+def test_the_gpus_board_and_chooser_jump_alike_in_an_engine(
+    sampling: Sampling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton", reason="Triton comes with the `kernels` extra and with torch for CUDA")
+    from reviser.decoding.gpu.board import GpuBoard
+    from reviser.decoding.gpu.sampling import GpuChooser
+
+    def board_for(rules: Rules, num_rows: int, longest: int, device: torch.device, window: int) -> GpuBoard:
+        return GpuBoard(rules.alphabet, rules.operators, num_rows, longest, device, window)
+
+    monkeypatch.setattr("reviser.decoding.engine.board_for", board_for)
+    model = MODELS["window"]
+    engine = Engine(model, sampling, 2, model, num_alternatives=3)
+    engine.chooser = GpuChooser(sampling, ALPHABET)
+    rules = Rules(ALPHABET, OPERATOR_SETS[2], max_length=16)
+    drafts = [Draft.edit(range(n), rules, protect(n, [(0, 2)] if n > 2 else [])) for n in (0, 4, 9)]
+    asked = [Request(draft, 12, n) for n, draft in enumerate(drafts)]
+    wanted = [decode(model, each.draft, sampling, each.max_actions, each.number) for each in asked]
+    assert [each.actions for each in engine.write(asked)] == [each.actions for each in wanted]
+    assert any(ALPHABET.is_jump(action) for each in wanted for action in each.actions)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_a_gpu_the_captured_step_jumps_as_the_plain_decoder_does(kind: str) -> None:
     model = make_model(kind, MODELS[kind].config.operators).cuda()
-    for sampling in (GREEDY, LIVELY, Sampling(top_k=7, top_p=0.9, min_p=0.02, no_repeat=2, calm=True)):
+    for sampling in (GREEDY_JUMPS, LIVELY, Sampling(top_k=7, top_p=0.9, min_p=0.02, no_repeat=2, calm=True)):
         engine = Engine(model, sampling, num_rows=3, num_alternatives=3)
         for operators in OPERATOR_SETS:
             rules = Rules(ALPHABET, operators, max_length=22)
