@@ -43,15 +43,25 @@ def random_seeds(config: ModelConfig, counts: list[int]) -> DraftInputs:
 def used_cache(config: ModelConfig, num_rows: int) -> Cache:
     """One that others have written to."""
     cache = Cache.empty(config, num_rows)
-    for tensor in (*cache.keys, *cache.values):
+    for tensor in (*cache.keys, *cache.values, *points_of(cache)):
         tensor.normal_()
     cache.lengths.fill_(7)
     return cache
 
 
+def points_of(cache: Cache) -> tuple[torch.Tensor, ...]:
+    """The pointer's keys as if they were those of one head of attention."""
+    return () if cache.pointers is None else (cache.pointers[:, None],)
+
+
 def copied(cache: Cache) -> Cache:
     keys, values = (tuple(each.clone() for each in part) for part in (cache.keys, cache.values))
-    return Cache(keys, values, cache.lengths.clone())
+    pointers = None if cache.pointers is None else cache.pointers.clone()
+    return Cache(keys, values, cache.lengths.clone(), pointers)
+
+
+def parts_of(cache: Cache) -> tuple[torch.Tensor, ...]:
+    return cache.keys + cache.values + points_of(cache)
 
 
 @settings(max_examples=60)
@@ -67,11 +77,11 @@ def test_what_is_read_is_what_the_model_reads(config, counts, threads, data):
     for number, (row, count) in enumerate(zip(rows, counts, strict=True)):
         assert_close(found[number], wanted[number, count - 1])
         assert cache.lengths[row] == count
-        for kept, written in zip(plain.keys + plain.values, cache.keys + cache.values, strict=True):
+        for kept, written in zip(parts_of(plain), parts_of(cache), strict=True):
             assert_close(written[row, :, :count], kept[number, :, :count])
     others = [row for row in range(len(counts) + 2) if row not in rows]
     assert torch.equal(cache.lengths[others], before.lengths[others])
-    for old, new in zip(before.keys + before.values, cache.keys + cache.values, strict=True):
+    for old, new in zip(parts_of(before), parts_of(cache), strict=True):
         assert torch.equal(new[others], old[others])
 
 
@@ -102,7 +112,7 @@ def test_a_prompt_is_read_the_same_whatever_stands_beside_it(config, counts, wei
         alone = Cache.empty(config, 1)
         one = DraftInputs(seeds.actions[number : number + 1, :count], torch.tensor([count]), canvas)
         assert torch.equal(steps.read(one, row, alone)[0], found[number])
-        for here, there in zip(alone.keys + alone.values, together.keys + together.values, strict=True):
+        for here, there in zip(parts_of(alone), parts_of(together), strict=True):
             assert torch.equal(here[0, :, :count], there[number, :, :count])
 
 
@@ -124,6 +134,8 @@ def test_a_prompt_and_steps_behind_it_are_a_longer_prompt(config, weights, count
     expected = steps.read(longer, row, caches[1])
     assert (found - expected).pow(2).mean() < 1e-3 * expected.pow(2).mean()
     assert torch.equal(caches[0].lengths, caches[1].lengths)
+    for here, there in zip(*(points_of(cache) for cache in caches), strict=True):
+        assert (here - there).pow(2).mean() < 1e-2 * there.pow(2).mean()
 
 
 @pytest.mark.parametrize("num_seeds", [1, 3, 70])

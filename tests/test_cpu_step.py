@@ -43,6 +43,7 @@ configs = st.builds(
     kind=st.sampled_from(["none", "window"]), ff_width=st.integers(1, 70), norm=st.sampled_from(["layer", "rms"]),
     qk_norm=st.booleans(), activation=st.sampled_from(["gelu", "relu2", "swiglu"]),
     positions=st.sampled_from(["rope", "absolute"]), tied=st.booleans(),
+    operators=st.sampled_from([("move",), ("move", "jump")]), pointer_width=st.integers(1, 19),
 )  # fmt: skip
 
 
@@ -77,7 +78,8 @@ def make_model(config: ModelConfig, seed: int = 0) -> Transformer:
 
 
 def random_input(config: ModelConfig, rows: int, steps: int) -> tuple[torch.Tensor, CanvasInput]:
-    actions = torch.randint(0, config.alphabet.size, (rows, steps))
+    # JUMPs have ids behind the rows of the embedding.
+    actions = torch.randint(0, config.alphabet.size + (60 if config.has_jumps else 0), (rows, steps))
     windows = torch.randint(0, config.num_text + 1, (rows, steps, 2 * config.canvas.window))
     return actions, CanvasInput(windows=windows if config.canvas.kind == "window" else None)
 
@@ -109,6 +111,9 @@ def test_steps_and_logits_are_the_models_after_any_history(config, num_rows, thr
     for kept, written in zip(caches[0].keys + caches[0].values, caches[1].keys + caches[1].values, strict=True):
         for row, length in enumerate(caches[0].lengths.tolist()):
             assert_close(written[row, :, :length], kept[row, :, :length])
+    if config.has_jumps:
+        for row, length in enumerate(caches[0].lengths.tolist()):
+            assert_close(caches[1].pointers[row, :length], caches[0].pointers[row, :length])
 
 
 @settings(max_examples=20)

@@ -10,17 +10,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import SETTINGS, show
+from scored import protected, score_actions
+from tiny import SETTINGS
 
 from reviser.actions import OPERATORS, Alphabet
-from reviser.canvas import CLOSED, Canvas, Rules, apply, is_valid, replay, valid_actions
+from reviser.canvas import Canvas, Rules, apply, is_valid, replay
 from reviser.config import CanvasConfig, ModelConfig
-from reviser.decoding.reference import decode, draft_history
+from reviser.decoding.reference import decode
 from reviser.decoding.requests import Decoded
 from reviser.decoding.sampling import Sampling
 from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
-from reviser.orders.history import follow_births
 from reviser.orders.record import Draft
 from reviser.tokenizer import load
 from reviser.training.reviser_family import REVISER
@@ -140,7 +140,7 @@ def test_greedy_takes_the_most_probable_valid_action(kind: str) -> None:
 def test_probabilities_of_all_valid_actions_sum_to_one(
     tokens: list[int], operators: frozenset[str], kind: str, number: int, data: st.DataObject
 ) -> None:
-    draft = protected(data, tokens, Rules(ALPHABET, operators, max_length=len(tokens) + 5))
+    draft = data.draw(protected(tokens, Rules(ALPHABET, operators, max_length=len(tokens) + 5)))
     written = write(draft, number, kind, 12, temperature=2.0, top_k=0)
     for log_p, action, score in zip(
         score_actions(MODELS[kind], draft, written.actions, 12),
@@ -150,50 +150,6 @@ def test_probabilities_of_all_valid_actions_sum_to_one(
     ):
         assert sum(map(math.exp, log_p.values())) == pytest.approx(1, abs=1e-5)
         assert score == pytest.approx(log_p[action], abs=1e-4)
-
-
-def protected(data: st.DataObject, tokens: list[int], rules: Rules) -> Draft:
-    """A draft with some of its tokens fixed and some boundaries closed, at an open one."""
-    fixed = data.draw(st.lists(st.booleans(), min_size=len(tokens), max_size=len(tokens)))
-    closed = data.draw(st.lists(st.booleans(), min_size=len(tokens) + 1, max_size=len(tokens) + 1))
-    marks = [2 * closed[0], *(fix + 2 * (fix and close) for fix, close in zip(fixed, closed[1:], strict=True))]
-    places = [place for place, mark in enumerate(marks) if not mark & CLOSED]
-    if not places:
-        marks[-1] &= ~CLOSED
-        places = [len(tokens)]
-    return Draft(tuple(tokens), data.draw(st.sampled_from(places)), rules, tuple(marks))
-
-
-@torch.no_grad()
-def score_actions(
-    model: Transformer, draft: Draft, actions: tuple[int, ...], max_actions: int
-) -> list[dict[int, float]]:
-    """The log-probability of every valid action before each of some actions, spelled out from one forward pass."""
-    rules, canvas = draft.rules, draft.canvas
-    history, states = draft_history(draft)
-    first = len(history) - 1
-    for action in actions:
-        canvas = apply(canvas, action, rules)
-        history.append(action)
-        states.append(canvas)
-    hidden = model.hidden(torch.tensor([history]), show(states, model.config))[0]
-    logits, births, scored = model.logits(hidden), tuple(range(1, len(draft.tokens) + 1)), []
-    states[first] = draft.canvas
-    for index, action in enumerate(actions):
-        now, canvas = hidden[first + index], states[first + index]
-        valid = valid_actions(canvas, rules, max_actions - index)
-        jumps = [each for each in valid if ALPHABET.is_jump(each)]
-        rows = [each for each in valid if each not in jumps] + ([ALPHABET.size - 1] if jumps else [])
-        log_p = dict(zip(rows, logits[first + index, rows].log_softmax(-1).tolist(), strict=True))
-        if jumps:
-            assert model.pointer is not None
-            at = [(0, *births)[ALPHABET.landing(each)] for each in jumps]
-            landed = (model.pointer.key(hidden[at]) @ model.pointer.query(now)).log_softmax(-1).tolist()
-            some = log_p.pop(ALPHABET.size - 1)
-            log_p |= {each: some + score for each, score in zip(jumps, landed, strict=True)}
-        scored.append(log_p)
-        births = follow_births(births, canvas, action, first + index + 1, ALPHABET)
-    return scored
 
 
 def test_top_k_keeps_to_the_best() -> None:

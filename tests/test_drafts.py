@@ -17,7 +17,7 @@ from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft
 
 CONFIG = ModelConfig(num_text=9, pad=8, num_layers=1, width=16, num_heads=1, ff_width=16, context=64, max_length=40)
-RULES = Rules(CONFIG.alphabet, max_length=40)
+RULES = [Rules(CONFIG.alphabet, max_length=40, has_jumps=has_jumps) for has_jumps in (False, True)]
 MODELS = {
     kind: Transformer(replace(CONFIG, canvas=CanvasConfig(kind, window=3)))  # type: ignore[arg-type]
     for kind in ("none", "window", "pool")
@@ -27,8 +27,9 @@ MODELS = {
 @st.composite
 def drafts(draw: Any) -> Draft:
     prefix, suffix = (draw(st.lists(st.integers(0, 7), max_size=12)) for _ in range(2))
-    return draw(st.sampled_from([Draft.infill(prefix, suffix, RULES), Draft.continuation(prefix, RULES),
-                                 Draft.edit(suffix, RULES)]))  # fmt: skip
+    rules = draw(st.sampled_from(RULES))
+    return draw(st.sampled_from([Draft.infill(prefix, suffix, rules), Draft.continuation(prefix, rules),
+                                 Draft.edit(suffix, rules)]))  # fmt: skip
 
 
 @given(st.lists(drafts(), min_size=1, max_size=4), st.sampled_from(list(MODELS)))

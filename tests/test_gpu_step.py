@@ -30,6 +30,7 @@ MODELS = {
     "absolute": replace(SMALL, positions="absolute", activation="swiglu", qk_norm=False),
     "window": replace(SMALL, canvas=CanvasConfig("window", window=2, slot_width=8)),
     "swiglu, untied": replace(SMALL, activation="swiglu", tied=False),
+    "pointer": replace(SMALL, operators=("move", "jump"), pointer_width=11),
 }
 
 
@@ -39,6 +40,9 @@ def test_fused_steps_are_the_models_steps_for_ragged_rows(config: ModelConfig, f
     model = random_model(config).to(DEVICE)
     actions, canvas = random_input(config, 3, 6 + NUM_STEPS)
     actions, canvas = actions.to(DEVICE), take(canvas, slice(None))
+    if config.has_jumps:
+        actions = actions + (actions == config.alphabet.size - 1) * 7
+        actions[:, -1] = config.alphabet.jump(3)
     assert canvas.windows is not None
     canvas = replace(canvas, windows=canvas.windows.to(DEVICE))
     fused, caches = GpuStep(model, few_rows), [Cache.empty(config, 3, DEVICE) for _ in range(2)]
@@ -55,11 +59,15 @@ def test_fused_steps_are_the_models_steps_for_ragged_rows(config: ModelConfig, f
         got = fused.step(actions[:, t : t + 1], one, caches[1], counts)
         close(got[counts > 0], wanted[counts > 0])
         assert torch.equal(caches[0].lengths, caches[1].lengths)
+    if config.has_jumps:
+        for row, length in enumerate(caches[0].lengths.tolist()):
+            close(*(cache.pointers[row, :length] for cache in caches))  # type: ignore[index]
 
 
 @pytest.mark.parametrize("config", MODELS.values(), ids=list(MODELS))
 def test_fused_reading_of_seeds_is_the_models(config: ModelConfig) -> None:
-    model, rules = random_model(config).to(DEVICE), Rules(config.alphabet, max_length=config.max_length)
+    model = random_model(config).to(DEVICE)
+    rules = Rules(config.alphabet, frozenset(config.operators), max_length=config.max_length)
     seeds = [Draft.infill([1, 2, 3], [4, 5], rules), Draft.continuation([6], rules), Draft.continuation([], rules)]
     inputs, rows = draft_inputs(seeds, config, DEVICE), torch.tensor([3, 0, 2], device=DEVICE)
     wanted_cache, cache = Cache.empty(config, 3, DEVICE), Cache.empty(config, 4, DEVICE)
@@ -78,6 +86,8 @@ def test_fused_reading_of_seeds_is_the_models(config: ModelConfig) -> None:
         for layer in range(config.num_layers):
             close(cache.keys[layer][rows[n], :, :count], wanted_cache.keys[layer][n, :, :count])
             close(cache.values[layer][rows[n], :, :count], wanted_cache.values[layer][n, :, :count])
+        if cache.pointers is not None and wanted_cache.pointers is not None:
+            close(cache.pointers[rows[n], :count], wanted_cache.pointers[n, :count])
 
 
 def close(one: Tensor, other: Tensor) -> None:

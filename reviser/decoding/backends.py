@@ -6,7 +6,7 @@
 | the canvases | `Board` | `CpuBoard` | `GpuBoard` |
 | choosing | `Chooser` | `CpuChooser` | `GpuChooser` |
 
-The fast boards know INSERT, MOVE, STOP, DELETE and REPLACE; rules with any other operator get a `Board`.
+The fast boards know INSERT, MOVE, JUMP, STOP, DELETE and REPLACE; rules with any other operator get a `Board`.
 """
 
 from __future__ import annotations

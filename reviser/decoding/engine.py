@@ -52,7 +52,7 @@ HOST_EVERY = 8
 """Steps between two looks at which rows have finished, where a look makes the host wait for the device."""
 
 
-class Choice(NamedTuple):
+class Chosen(NamedTuple):
     """What was chosen in every row."""
 
     rows: Tensor
@@ -221,7 +221,7 @@ class Engine:
         """One action in every row; nothing here makes the host wait."""
         self._take(board, self._choose(board))
 
-    def _choose(self, board: Board) -> Choice:
+    def _choose(self, board: Board) -> Chosen:
         sampling, valid = self.sampling, board.valid()
         log_p = self.chooser.log_probabilities(self.stepper.logits(self.hidden), valid)
         rows = self.chooser.draw(
@@ -233,7 +233,7 @@ class Engine:
             banned=board.repeated(sampling.no_repeat) if sampling.no_repeat else None,
         )
         actions, landed = self._land(board, rows)
-        return Choice(rows, actions, log_p, landed)
+        return Chosen(rows, actions, log_p, landed)
 
     def _land(self, board: Board, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Actions [B] of the chosen rows [B], with the log-probabilities of where JUMPs go."""
@@ -249,7 +249,7 @@ class Engine:
         assert self.model.pointer is not None
         return self.model.pointer.query(self.hidden)
 
-    def _take(self, board: Board, choice: Choice) -> None:
+    def _take(self, board: Board, choice: Chosen) -> None:
         """Record actions and their scores, execute them, and take the model's next step."""
         self._record(board, choice)
         actions = choice.actions
@@ -261,7 +261,7 @@ class Engine:
         # A graph knows one tensor; elsewhere a copy would only take time.
         self.hidden = hidden if is_here else self.hidden.copy_(hidden)
 
-    def _record(self, board: Board, choice: Choice) -> None:
+    def _record(self, board: Board, choice: Chosen) -> None:
         rows, actions, log_p, landed = choice
         if self.num_alternatives:
             self._record_alternatives(board, log_p)

@@ -111,7 +111,7 @@ def _land(
             picked = tl.minimum(picked, tl.max(tl.where(share > 0, places, 0), 0))
         normaliser = top + tl.log(tl.sum(tl.exp(log_p - top), 0))
         score_of_landing = tl.sum(tl.where(places == picked, log_p, 0.0), 0) - normaliser
-        action = jump + 1 + picked
+        action = (jump + 1 + picked).to(tl.int64)
     tl.store(actions + row, action)
     tl.store(landed + row, score_of_landing)
 
