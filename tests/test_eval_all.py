@@ -167,6 +167,17 @@ def test_insertion_times_by_hand() -> None:
     assert insertion_times(trajectory) == [0.5, 0.0, 1.0]
 
 
+def test_jumps_and_sentences_are_described_too() -> None:
+    alphabet, ends = load("bytes").alphabet, frozenset({46})
+    rules, text = Rules(alphabet, frozenset({"jump"}), ends=ends), tuple(b"a.b.c.")
+    drawn = parse_order("outline").draw(Draft.continuation((9,), rules), (9, *text), Random.of(0))
+    assert insertion_times(drawn) == [0.0, 1 / 6, 5 / 6, 1.0, 2 / 6, 3 / 6]
+    (null,) = null_trajectories([drawn], parse_order("sentences"), ends=ends)
+    assert null.final.tokens == text
+    with pytest.raises(ConfigError, match="no token is known to end one"):
+        null_trajectories([drawn], parse_order("sentences"))
+
+
 def test_insertion_times_follow_deletions_and_replacements() -> None:
     alphabet = load("bytes").alphabet
     # a b c, b deleted, c replaced by d.

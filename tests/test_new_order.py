@@ -226,7 +226,7 @@ class Settled:
             case "no log_q":
                 log_q = None
             case "other draft":
-                draft = replace(draft, cursor=0, tokens=())
+                draft = replace(draft, cursor=0, tokens=(), marks=())
         count = 3 if self.mistake == "no tuple" else len(actions)
         return Trajectory(draft, actions, (True,) * (count - (self.mistake == "few")), log_q)
 
@@ -285,6 +285,30 @@ def test_a_log_q_that_is_none_of_a_drawn_trajectory_is_refused(data: Path) -> No
     text = "^order settled:mistake=no log_q: log_q gave -inf for a trajectory that it drew; it must be the log of"
     with pytest.raises(ConfigError, match=text):
         Sampled(examples, parse_order("settled:mistake=no log_q"), SETTINGS.rules, CanvasConfig())
+
+
+def test_a_jump_is_an_action_where_it_is_enabled_and_lands_on_the_canvas() -> None:
+    @dataclass(frozen=True)
+    class Jumping:
+        places: tuple[int, ...] = ()
+        has_likelihood: ClassVar[bool] = True
+        needs: ClassVar[frozenset[str]] = frozenset({"jump"})
+
+        def draw(self, draft: Draft, target: Any, rng: Random) -> Trajectory:
+            alphabet = draft.rules.alphabet
+            actions = (*target, *map(alphabet.jump, self.places), alphabet.stop)
+            return Trajectory(draft, actions, (True,) * len(actions), 0.0)
+
+        def log_q(self, trajectory: Trajectory) -> float:
+            return 0.0
+
+    rules = replace(SETTINGS.rules, operators=frozenset({"jump"}), max_length=20)
+    draft = Draft.continuation([], rules)
+    assert draw(Jumping((1, 0)), draft, [7, 8], Random.of(0)).actions == (7, 8, 292, 291, 260)
+    with pytest.raises(DataError, match=r"JUMP 20 at cursor 2 of 2 tokens: it leads to 20, outside 0..2"):
+        draw(Jumping((20,)), draft, [7, 8], Random.of(0))
+    with pytest.raises(DataError, match=r"it drew the action 312; actions are 0 to 311, without padding \(256\)"):
+        draw(Jumping((21,)), draft, [7, 8], Random.of(0))
 
 
 @pytest.mark.usefixtures("settled")

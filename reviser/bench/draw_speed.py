@@ -27,6 +27,8 @@ from reviser.orders.rng import Random
 ORDERS: dict[str, Order] = {"random-walk": RandomWalk(), "runs": Runs(), "left-to-right": LeftToRight()}
 WIDTH = 4
 BATCH = 256
+ENDS = frozenset(range(0, 50257, 20))
+"""Random tokens of which one in twenty ends a sentence."""
 
 
 def measure(
@@ -63,7 +65,7 @@ def measure_order(order: Order, num_tokens: int, threads: int, seconds: float) -
 def _draw_plainly(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int, int]:
     """Draw by the order's own method for some time; how many actions and targets that was."""
     alphabet = Alphabet(num_text=50257, pad=50256)
-    rules = Rules(alphabet, INSERT_MOVE | order.needs, max_length=512 + num_tokens)
+    rules = Rules(alphabet, INSERT_MOVE | order.needs, max_length=512 + num_tokens, ends=ENDS)
     draft, generator = Draft.continuation((), rules), np.random.default_rng(seed)
     num_actions = num_targets = 0
     end = time.perf_counter() + seconds
@@ -78,7 +80,7 @@ def _draw_plainly(order: Order, num_tokens: int, seed: int, seconds: float) -> t
 def _work(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int, int]:
     """Draw and replay batches for some time; how many actions and targets that was."""
     alphabet = Alphabet(num_text=50257, pad=50256)
-    rules, generator = Rules(alphabet), np.random.default_rng(seed)
+    rules, generator = Rules(alphabet, INSERT_MOVE | order.needs, ends=ENDS), np.random.default_rng(seed)
     tokens = generator.integers(0, alphabet.pad, BATCH * num_tokens, dtype=np.int32)
     offsets, which = np.arange(BATCH + 1) * num_tokens, np.zeros(BATCH, np.int64)
     rooms = np.full(BATCH, rules.max_length + num_tokens)

@@ -117,6 +117,7 @@ class Board:
         moves = range(alphabet.num_text + MOVES, alphabet.num_text + REPLACE)
         self._distances, self._move_bits = constant(map(alphabet.distance, moves)), constant(MOVE_BITS)
         self._backs = constant(range(CLIP + 1))
+        self._nearness = CLIP - self._backs
         self._changing_bits = constant(_bits_of_changing(reach, operators) for reach in range(CLIP + 1))
         self._ending_bits = constant(_bits_of_ending(size, operators) for size in range(CLIP + 1))
         self._copies = constant(_bits_of_spans(COPY, cursor) for cursor in range(L + 1))
@@ -230,16 +231,16 @@ class Board:
         places = self.cursor[:, None] + self._distances
         is_there = (places >= 0) & (places <= self.length[:, None])
         cells = self.cells.gather(1, places.clamp_(0, self.max_length))
-        is_valid = is_there & (cells & CLOSED_CELL == 0)
-        return torch.where(is_valid, self._move_bits, 0).sum(1)
+        bits: Tensor = (is_there & (cells & CLOSED_CELL == 0)) * self._move_bits
+        return bits.sum(1)
 
     def _valid_changes(self) -> Tensor:
         """What takes or changes tokens left of the cursor, as far back as they are not fixed."""
         cells = self.cells.gather(1, (self.cursor[:, None] - self._backs).clamp_(min=0))
-        is_free = (cells & FIXED_CELL == 0) & (self.cursor[:, None] > self._backs)
-        reach = is_free[:, :CLIP].cumprod(1).sum(1)
-        is_end = (cells & CLOSED_CELL == 0) & (self._backs <= reach[:, None])
-        return self._changing_bits.index_select(0, reach) | torch.where(is_end, self._ending_bits, 0).sum(1)
+        nearest = ((cells & FIXED_CELL > 0) * self._nearness).amax(1)
+        reach = torch.minimum(CLIP - nearest, self.cursor)
+        bits: Tensor = ((cells & CLOSED_CELL == 0) & (self._backs <= reach[:, None])) * self._ending_bits
+        return self._changing_bits.index_select(0, reach) | bits.sum(1)
 
     def landings(self) -> Tensor:
         """[B, L + 1] for each boundary that a JUMP may go to, the birth of the token on its left (0 for the front);

@@ -163,12 +163,7 @@ def _apply(
 
     mask = tl.where(size < tl.load(numbers + ROOM_LINE * B), INSERTING, 0) | STOPPING
     if HAS_MOVE:
-        bits = tl.arange(0, 32)
-        land = goes_to + (1 - 2 * (bits % 2)) * (1 << (bits // 2))
-        is_there = (bits < REPLACE - MOVES) & (land >= 0) & (land <= size)
-        is_open = _read(cells, land, is_there, cell, at, begin, end, L) & CLOSED == 0
-        one = tl.full([32], 1, tl.int64)
-        mask |= tl.sum(tl.where(is_there & is_open, one << (bits + MOVES), 0), axis=0)
+        mask |= _valid_moves(cells, goes_to, size, cell, at, begin, end, L)
     if HAS_DELETE or HAS_REPLACE:
         is_free = (goes_to > 0) & (_read(cells, goes_to, goes_to > 0, cell, at, begin, end, L) & FIXED == 0)
     if HAS_DELETE:
@@ -206,6 +201,17 @@ def _distance(offset):
     number = tl.minimum(tl.maximum(offset - MOVES, 0), REPLACE - MOVES)
     distance = (1 - 2 * (number % 2)) * (1 << (number // 2))
     return tl.where((offset >= MOVES) & (offset < REPLACE), distance, 0)
+
+
+@triton.jit
+def _valid_moves(cells, cursor, size, cell, at, begin, end, L):
+    """The bits of the MOVEs that are valid after the action, with the cursor and the size of then."""
+    numbers = tl.arange(0, 32)
+    places = cursor + _distance(numbers + MOVES)
+    is_there = (numbers < REPLACE - MOVES) & (places >= 0) & (places <= size)
+    is_open = _read(cells, places, is_there, cell, at, begin, end, L) & CLOSED == 0
+    bits = tl.full([32], 1, tl.int64) << (numbers + MOVES)
+    return tl.sum(tl.where(is_there & is_open, bits, 0), axis=0)
 
 
 @triton.jit

@@ -61,16 +61,23 @@ def _read_trajectory(generation: Generation) -> Trajectory:
 
 
 def describe(
-    generations: Sequence[Generation], system: str, order: Order | None = None, seed: int = 0
+    generations: Sequence[Generation],
+    system: str,
+    order: Order | None = None,
+    seed: int = 0,
+    ends: frozenset[int] = frozenset(),
 ) -> dict[str, Any]:
-    """Statistics of a system, what the order alone gives at its lengths, and its lengths against the references'."""
+    """Statistics of a system, what the order alone gives at its lengths, and its lengths against the references'.
+
+    `ends`: the tokens that end a sentence, for orders that cut there.
+    """
     trajectories, own = trajectories_of(generations, system), [each for each in generations if each.system == system]
     num_bytes = sum(_sizes(generations, system))
     return {
         "system": system,
         "order": None if order is None else format_order(order),
         "statistics": summarise(trajectories, num_bytes),
-        "null": None if order is None else summarise(null_trajectories(trajectories, order, seed), num_bytes),
+        "null": None if order is None else summarise(null_trajectories(trajectories, order, seed, ends), num_bytes),
         "stopped_share": Measure.of([float(each.is_stopped) for each in own]).value,
         "length_ratio": _ratio([len(each.text) for each in own], [len(each.reference) for each in own]),
         "n": len(trajectories),
@@ -101,15 +108,15 @@ def _sizes(generations: Sequence[Generation], system: str) -> list[int]:
     return [len(each.text.encode()) for each in generations if each.system == system and each.record is not None]
 
 
-def null_trajectories(trajectories: Sequence[Trajectory], order: Order, seed: int = 0) -> list[Trajectory]:
-    """One trajectory of the order for each given one, with as many tokens; tokens do not matter."""
+def null_trajectories(
+    trajectories: Sequence[Trajectory], order: Order, seed: int = 0, ends: frozenset[int] = frozenset()
+) -> list[Trajectory]:
+    """One trajectory of the order for each given one, to the text that it wrote between the protected ones."""
     drawn = []
     for number, trajectory in enumerate(trajectories):
-        draft, rules = trajectory.draft, trajectory.draft.rules
-        count = len(trajectory.final.tokens) - draft.prefix - draft.suffix
-        free = Rules(rules.alphabet, rules.operators | order.needs, max_length=max(count, 1))
-        token = 1 if rules.alphabet.pad == 0 else 0
-        drawn.append(draw_by_method(order, Draft.continuation((), free), [token] * count, Random.of(seed, number)))
+        rules, text = trajectory.draft.rules, trajectory.draft.editable(trajectory.final.tokens)
+        free = Rules(rules.alphabet, rules.operators | order.needs, max_length=max(len(text), 1), ends=ends)
+        drawn.append(draw_by_method(order, Draft.continuation((), free), text, Random.of(seed, number)))
     return drawn
 
 
