@@ -91,7 +91,9 @@ function label(action, cells) {
   const [operator, operand] = vocabulary.effect(action), quote = (token) => readableLine(vocabulary.quote(token));
   const parts = [make("span", "operator", vocabulary.name(action))];
   if (operator === "insert") parts.push(" ", make("bdi", "piece", quote(action)));
-  if (operator === "jump" && action >= vocabulary.firstJump) {
+  // The row that all JUMPs share: how probable they are together.
+  if (operator === "jump" && action < vocabulary.firstJump) parts.push(make("span", "words", " somewhere"));
+  else if (operator === "jump") {
     const isInside = operand > 0 && operand < cells.length;
     const words = isInside ? " after " : operand === 0 ? " to the front" : " to the end";
     parts.push(make("span", "words", words), ...(isInside ? [make("bdi", "piece", quote(cells[operand - 1].token))] : []));
