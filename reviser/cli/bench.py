@@ -92,7 +92,7 @@ def run_train(args: argparse.Namespace) -> int:
 
 
 def _measure_training(args: argparse.Namespace, settings: RunConfig) -> dict[str, Any]:
-    from reviser.bench.train_speed import measure_plain, measure_recipe
+    from reviser.bench.train_speed import measure_plain, measure_recipe, spell_orders
 
     positions, context = settings.train.rows * settings.data.row, settings.model.context
     row: dict[str, Any] = {
@@ -103,6 +103,9 @@ def _measure_training(args: argparse.Namespace, settings: RunConfig) -> dict[str
         "dropout": settings.model.dropout,
         "ours": measure_recipe(settings, args.steps, args.warmup, args.device),
     }
+    if settings.model.has_jumps:
+        row["moving"] = measure_recipe(spell_orders(settings), args.steps, args.warmup, args.device)
+        row["step_over_moving"] = row["ours"]["step_s"] / row["moving"]["step_s"]
     if not args.no_plain:
         row["plain"] = measure_plain(settings.model, positions, context, args.steps, args.warmup, args.device)
         row["ratio"] = row["ours"]["positions_per_s"] / row["plain"]["positions_per_s"]
