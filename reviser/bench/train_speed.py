@@ -2,8 +2,8 @@
 
 The recipe's step is the one `reviser train` makes, on documents of random tokens: trajectories drawn in threads,
 packed rows, masked loss, clipping, optimizer. The plain loop is what a good short script would be: LayerNorm,
-GELU, causal SDPA, full logits, fused AdamW, torch.compile, data already on the device. A recipe that JUMPs is measured
-beside the same one that spells its jumps in MOVEs, which has no pointer.
+GELU, causal SDPA, full logits, fused AdamW, torch.compile, data already on the device. A recipe that JUMPs is
+measured beside the same one that spells its jumps in MOVEs, which has no pointer.
 """
 
 from __future__ import annotations
