@@ -44,7 +44,7 @@ def enumerate_sentences(order, text, prefix=()):
         begin += size
     starts = [len(spans)] if order.start == "end" or not spans else range(1, len(spans) + 1)
     for u in starts:
-        yield from _enumerate(order, tuple(spans), u, False, (), 1 / len(starts), len(prefix))
+        yield from _enumerate(order, tuple(spans), u, True, (), 1 / len(starts), len(prefix))
 
 
 def _enumerate(order, spans, u, has_jumped, restored, probability, offset):
@@ -69,7 +69,7 @@ def trajectory(actions, prefix=()):
 
 orders = st.builds(
     Sentences,
-    jump=st.sampled_from([0.0, 0.3, 0.9]),
+    jump=st.sampled_from([0.0, 0.3, 0.9, 1.0]),
     start=st.sampled_from(["end", "uniform"]),
     by=st.sampled_from(["moves", "pointer"]),
 )
@@ -78,8 +78,9 @@ orders = st.builds(
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("start", ["end", "uniform"])
 @pytest.mark.parametrize("by", ["moves", "pointer"])
-def test_log_q_sums_to_one_over_all_trajectories_of_a_text(text, start, by):
-    order, prefix, total, seen = Sentences(0.3, start, by), (5, 40, 6), 0.0, set()
+@pytest.mark.parametrize("jump", [0.3, 1.0])
+def test_log_q_sums_to_one_over_all_trajectories_of_a_text(text, start, by, jump):
+    order, prefix, total, seen = Sentences(jump, start, by), (5, 40, 6), 0.0, set()
     for actions, probability in enumerate_sentences(order, text, prefix):
         made = trajectory(actions, prefix)
         assert made.final.tokens == (*prefix, *text)
@@ -90,7 +91,7 @@ def test_log_q_sums_to_one_over_all_trajectories_of_a_text(text, start, by):
     assert total == pytest.approx(1.0, abs=1e-9)
 
 
-@pytest.mark.parametrize("order", [Sentences(0.4), Sentences(0.4, "uniform", "moves")])
+@pytest.mark.parametrize("order", [Sentences(0.4, "end"), Sentences(0.4, "uniform", "moves"), Sentences(1.0)])
 def test_trajectories_come_as_often_as_log_q_says(order):
     text, count = (1, 40, 2, 40, 41, 3), 20_000
     expected = dict(enumerate_sentences(order, text))
@@ -128,10 +129,10 @@ def test_one_sentence_or_no_jump_is_left_to_right(text):
     plain = LeftToRight().draw(draft, text, Random.of(0))
     is_one = len(cut_sentences(text, ENDS)) <= 1
     for number in range(10 if is_one else 1):
-        for order in (Sentences(0.9), Sentences(0.9, "uniform"), Outline()) if is_one else (Sentences(0.0),):
+        for order in (Sentences(0.9), Sentences(1.0, "end"), Outline()) if is_one else (Sentences(0.0, "end"),):
             drawn = order.draw(draft, text, Random.of(number))
             assert (drawn.actions, drawn.log_q) == (plain.actions, 0.0)
-    assert Sentences(0.0).log_q(plain) == 0.0
+    assert Sentences(0.0, "end").log_q(plain) == 0.0
 
 
 def test_an_outline_goes_back_to_fill_its_groups():
@@ -179,7 +180,7 @@ def test_orders_say_whether_they_need_ends():
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: Sentences(1.0), "jump=1.0 is not a probability between 0 and 0.99"),
+        (lambda: Sentences(1.1), "jump=1.1 is not a probability between 0 and 1"),
         (lambda: Sentences(start="front"), "start='front' does not exist; choose from end, uniform"),
         (lambda: Sentences(by="foot"), "by='foot' does not exist; choose from moves, pointer"),
         (lambda: Outline(1), "every=1 is not a number of sentences in a group; it must be at least 2"),
