@@ -77,6 +77,20 @@ def measure(
     return result
 
 
+def profile_decoding(config: ModelConfig, batch: int, device: str, dtype: torch.dtype, rows: int = 25) -> str:
+    """Where the time of 32 actions goes, kernel by kernel."""
+    torch.manual_seed(0)
+    model = Transformer(replace(config, context=max(config.context, PROMPT + NEW + 1))).to(device, dtype).eval()
+    engine = Engine(model, NEVER_STOP, batch)
+    tokens = torch.randint(0, config.num_text - 1, (batch, PROMPT), device=device)
+    _run_ours(engine, tokens, 4)
+    with torch.profiler.profile() as profiler:
+        _run_ours(engine, tokens, 32)
+        _now(device)
+    order = "self_cuda_time_total" if device.startswith("cuda") else "self_cpu_time_total"
+    return str(profiler.key_averages().table(sort_by=order, row_limit=rows, max_name_column_width=70))
+
+
 def spell_moves(config: ModelConfig) -> ModelConfig:
     """The same model with MOVEs where it has JUMPs."""
     return replace(config, operators=tuple("move" if name == "jump" else name for name in config.operators))
