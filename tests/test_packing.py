@@ -27,8 +27,7 @@ from reviser.errors import CheckpointError
 from reviser.model.checkpoint import from_pretrained, pack_folder, save_pretrained, weights
 from reviser.model.folder import HeldoutBound, Trained, Weights, count_weights, read_config
 from reviser.model.quantize import fill, matrices, pack, round_rows, split_scales
-from reviser.model.size import num_parameters
-from reviser.model.transformer import Transformer
+from reviser.model.transformer import Transformer, num_parameters
 from reviser.training.recipes import small
 
 TINY = ModelConfig(

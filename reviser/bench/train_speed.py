@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from reviser.config import ModelConfig
 from reviser.data.examples import Slots
 from reviser.data.shards import copy_stretches
-from reviser.model.size import flops_per_position
+from reviser.model.transformer import flops_per_position
 from reviser.training.distributed import Team, join_team
 from reviser.training.loop import Trainer
 from reviser.training.progress import Progress, Speed, peak_flops, step_flops
