@@ -66,7 +66,8 @@ class Sentences:
     """Takes sentences away leftwards and jumps with probability `jump` after each.
 
     It begins behind the last sentence, or behind any. A jump leads behind any other sentence that is left, with equal
-    probability, and that sentence goes next. With nothing left of the cursor it always jumps.
+    probability, and that sentence goes next. With nothing left of the cursor it always jumps. With jump=1 it jumps
+    after each: sentences in a random order, of which no two in a row are neighbours while there is another choice.
     """
 
     jump: float = 0.5
@@ -77,7 +78,7 @@ class Sentences:
     needs_ends: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_probability("jump", self.jump, high=0.99)
+        check_probability("jump", self.jump)
         check_choice("start", self.start, ("end", "uniform"))
         check_by(self.by)
 
@@ -118,12 +119,12 @@ class Sentences:
         steps = read_sentences(trajectory, check_ends(self, trajectory.draft.rules), self.by)
         if steps is None:
             return -math.inf
-        log_jump = math.log(self.jump) if self.jump else -math.inf
+        log_jump, log_stay = (math.log(p) if p else -math.inf for p in (self.jump, 1 - self.jump))
         cursor, count, total = 0, 0, 0.0
         for step, after in pairwise([*steps, WRITTEN]):
             if step == WRITTEN:
                 cursor, count = cursor + 1, count + 1
-                total += math.log1p(-self.jump) if count > 1 and after == WRITTEN else 0.0
+                total += log_stay if count > 1 and after == WRITTEN else 0.0
             elif cursor == 0:
                 return -math.inf
             else:
