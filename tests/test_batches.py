@@ -35,10 +35,10 @@ from reviser.orders.replay import KERNEL_OPERATORS
 from reviser.orders.rng import Random
 from reviser.training.recipes import RECIPES
 
-RULES = Rules(Alphabet(257, 256), frozenset(KERNEL_OPERATORS), max_length=96)
+RULES = Rules(Alphabet(257, 256), frozenset(KERNEL_OPERATORS), max_length=96, ends=frozenset(b".!?,\n"))
 ALL = replace(RULES, operators=frozenset(OPERATORS))
 JOBS = JobConfig(prefix=(0, 12), length=(4, 28), gap=(4, 28), suffix=(1, 9), infill=0.4)
-ARRAYS = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases", "num_actions")
+ARRAYS = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases", "lives", "num_actions")
 ORDERS = (
     "left-to-right",
     "runs:jump=0.2",
@@ -50,6 +50,7 @@ ORDERS = (
     "0.5*runs:jump=0.3+0.3*left-to-right+0.2*random-walk",
     "0.4*runs:jump=0.3+0.3*scramble+0.3*left-to-right",
     "0.5*diff+0.5*runs:jump=0.3",
+    "0.5*sentences+0.3*outline+0.2*runs:jump=0.2,by=pointer",
 )
 
 
@@ -98,6 +99,8 @@ def check_example(
     assert len(set(packed.segments[row, here].tolist())) == 1
     canvas = Canvas()
     for j, action in enumerate(history):
+        if j == len(draft.actions):
+            canvas = draft.canvas
         rules = draft.rules if j >= len(draft.actions) else draft.rules.for_draft()
         if packed.windows is not None:
             width = packed.windows.shape[2] // 2

@@ -332,11 +332,13 @@ def test_the_authors_executor_agrees_but_for_what_it_lets_through():
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, 38), min_size=1, max_size=12))
 def test_a_draft_may_go_where_generation_may_not(tokens):
-    canvas, rules = Canvas(tuple(tokens), len(tokens)), Rules(ALPHABET, frozenset({"delete"}))
-    for back in (ALPHABET.spell(-len(tokens)), (ALPHABET.jump(0),)):
+    canvas, spelled, jump = Canvas(tuple(tokens), len(tokens)), ALPHABET.spell(-len(tokens)), (ALPHABET.jump(0),)
+    for has_jumps, back, other in ((False, spelled, jump), (True, jump, spelled)):
+        rules = Rules(ALPHABET, frozenset({"delete"}), has_jumps=has_jumps)
         assert replay(canvas, back, rules.for_draft()).cursor == 0
-        with pytest.raises(ActionError):
-            replay(canvas, back, rules)
+        for way, refusing in ((back, rules), (other, rules), (other, rules.for_draft())):
+            with pytest.raises(ActionError):
+                replay(canvas, way, refusing)
 
 
 def test_drafts_jump_where_the_operator_is_enabled_unless_told_otherwise():

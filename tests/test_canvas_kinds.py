@@ -30,8 +30,7 @@ from reviser.model.attention import Layout
 from reviser.model.canvas_kinds import CanvasKind, canvas_of, parse_canvas, register_canvas
 from reviser.model.checkpoint import from_pretrained, save_pretrained
 from reviser.model.conditioning import CanvasInput, Memory
-from reviser.model.size import num_multiplied, num_parameters
-from reviser.model.transformer import Transformer, make_meta
+from reviser.model.transformer import Transformer, make_meta, num_multiplied, num_parameters
 from reviser.orders.record import Draft
 from reviser.plugins import VARIABLE, load_plugin
 from reviser.tokenizer import load

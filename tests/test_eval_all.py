@@ -35,9 +35,14 @@ def suites(chosen: EvalAll) -> list[str]:
 
 def test_every_planned_command_gives_the_planned_suite_again() -> None:
     chosen = asked("--system", "ours=a", "--system", "ar=b", "--system", "x=hf:c", "--order", "ours=random-walk")
-    for step in plan_everything(chosen):
+    cutting = asked("--system", "ours=a,temperature=2", "--system", "ar=b", "--order", "ours=sentences")
+    for step in (*plan_everything(chosen), *plan_everything(cutting)):
         args = build_parser().parse_args(list(step.job.words))
         assert from_args(args.kind_of_suite, args) == step.job
+        if isinstance(step.job, Trajectories):
+            assert step.job.system == (() if "ours=random-walk" in step.job.order else ("ours=a",)), (
+                "for its tokenizer"
+            )
     assert suites(chosen) == [
         "continuation", "evalppl", "mauve", "arena", "likelihood", "likelihood", "trajectories", "infill", "gaps",
         "flops",

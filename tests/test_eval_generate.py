@@ -264,6 +264,17 @@ def test_orders_of_systems_stand_beside_them(
     assert main([*words, "--order", "b=runs:jump=0.3"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [(row["system"], row["order"]) for row in rows] == [("a", "random-walk"), ("b", "runs:jump=0.3")]
+    # Which tokens end a sentence only a tokenizer knows.
+    cut = ["eval", "trajectories", str(out), "--json", "--order", "sentences"]
+    assert main([*cut, "--system", f"b={model}"]) == 0
+    printed, noted = capsys.readouterr()
+    rows = json.loads(printed)["rows"]
+    assert [(row["order"], row["null"] is None) for row in rows] == [("sentences", True), ("sentences", False)]
+    assert "a: nothing beside its statistics, for its order cuts at the ends of sentences; --system a=MODEL" in noted
+    assert "b: nothing" not in noted
+    assert rows[1]["null"]["trajectories"] == rows[1]["n"]
+    assert main([*cut, "--system", "b=shipped"]) == 2
+    assert "has 8192 tokens, but what b wrote has 257; give the model that wrote it" in capsys.readouterr().err
     assert main([*words, "--order", "c=runs"]) == 2
     assert "random-walk is already the order of all systems; name one of them: a, b" in capsys.readouterr().err
     assert main(["eval", "trajectories", str(out), "--plot", str(tmp_path / "paths.odd")]) == 2

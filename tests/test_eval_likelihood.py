@@ -10,6 +10,7 @@ import functools
 import itertools
 import json
 import math
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,7 @@ def grow(prefix: tuple[int, ...] = (), suffix: tuple[int, ...] = (), moves: bool
     for action in draft.actions:
         canvas = apply(canvas, action, draft.rules.for_draft())
         states.append(canvas)
+    states[-1] = draft.canvas
     alive: list[tuple[tuple[int, ...], list[Canvas], float]] = [((), states, 0.0)]
     finished: dict[tuple[int, ...], list[tuple[tuple[int, ...], float]]] = {}
     for _ in range(DEPTH):
@@ -417,7 +419,9 @@ def test_the_command_measures_systems_on_a_file_or_on_held_out_documents(
     assert first.split()[-2:] == ["bound", "4"]
     assert evaluate(tmp_path / "texts.jsonl", *systems[:2], "--job", "infill") == 0
     _, head, line = capsys.readouterr().out.splitlines()
-    assert head.split() == ["system", "order", "K", "nats/token", "perplexity/token", "bits/byte", "is", "texts"]
+    parts = ["nats/token of inserts", "of the cursor", "of log q"]
+    columns = ["system", "order", "K", "nats/token", "perplexity/token", "bits/byte", *parts, "is", "texts"]
+    assert re.split(r"\s{2,}", head.strip()) == columns
     assert line.split()[:3] == ["ours", "runs", "1"], "the order it was trained with"
 
 

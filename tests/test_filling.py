@@ -33,6 +33,8 @@ ORDERS = (
     "runs:noise=0.3",
     "random-walk:delete=0.5",
     "random-walk:noise=0.2,noise_from=document",
+    "runs:jump=0.3,by=pointer",
+    "diff:by=pointer",
     "scramble:edit=0.3",
 )
 
@@ -90,6 +92,8 @@ class Wrong:
             "invalid": (alphabet.move(512), *text, alphabet.stop),
             "early stop": (alphabet.stop, *text, alphabet.stop),
             "unknown": (alphabet.size, *text, alphabet.stop),
+            "far": (alphabet.jump(draft.rules.max_length + 1), *text, alphabet.stop),
+            "no landing": (*text, alphabet.size - 1, alphabet.stop),
             "negative": (-1, *text, alphabet.stop),
             "padding": (alphabet.pad, *text, alphabet.stop),
             "few": (*text, alphabet.stop),
@@ -107,7 +111,7 @@ class Wrong:
         ("no stop", r"^order Wrong: its trajectory does not end in STOP \(260\); fix its draw$"),
         ("nothing", "^order Wrong: its trajectory does not end in STOP"),
         ("few", r"^order Wrong: it drew \d+ actions and \d+ entries of has_loss; each needs one; fix its draw$"),
-        ("unknown", r"^order Wrong: it drew the action 291; actions are 0 to 290, without padding \(256\)"),
+        ("far", r"^order Wrong: it drew the action 388; actions are 0 to 387, without padding \(256\)"),
         ("negative", "^order Wrong: it drew the action -1; actions are"),
         ("padding", "^order Wrong: it drew the action 256; actions are"),
     ],
@@ -115,6 +119,12 @@ class Wrong:
 def test_what_cannot_stand_in_a_row_is_refused(mistake: str, text: str, slots: Slots) -> None:
     with pytest.raises(TrajectoryError, match=text):
         Packer(Wrong(mistake), RULES, CanvasConfig(), row=256).pack(slots.examples(np.arange(4), 0, 0))
+
+
+def test_without_jumps_there_are_no_actions_behind_the_rows(slots: Slots) -> None:
+    rules = replace(RULES, operators=frozenset({"move"}), has_jumps=False)
+    with pytest.raises(TrajectoryError, match=r"^order Wrong: it drew the action 291; actions are 0 to 290, without"):
+        Packer(Wrong("unknown"), rules, CanvasConfig(), row=256).pack(slots.examples(np.arange(4), 0, 0))
 
 
 @pytest.mark.parametrize("operators", [KERNEL_OPERATORS, ("move", "cut")], ids=["kernel", "executor"])
@@ -130,6 +140,7 @@ def test_what_cannot_stand_in_a_row_is_refused(mistake: str, text: str, slots: S
             r"its trajectory ends with (\d+) tokens, not with the \1 of the text; they differ from token \d+ on",
         ),
         ("invalid", r"action 0: MOVE \+512 at cursor"),
+        ("no landing", r"action \d+: JUMP .*: it is never emitted"),
         ("early stop", "action 1: INSERT .* the trajectory has stopped"),
     ],
 )

@@ -42,6 +42,7 @@ def score(model: Transformer, trajectory: Trajectory) -> list[float]:
         canvas = apply(canvas, action, draft.rules.for_draft())
         states.append(canvas)
         history.append(action)
+    canvas = draft.canvas
     for action in trajectory.actions:
         logits = model(torch.tensor([history]), show(states, model.config))[0, -1]
         valid = valid_actions(canvas, draft.rules)

@@ -16,8 +16,7 @@ from reviser.model import attention
 from reviser.model.attention import Layout
 from reviser.model.cache import Cache
 from reviser.model.conditioning import CanvasInput, CrossPool, Pool
-from reviser.model.size import flops_per_position, num_multiplied, num_parameters
-from reviser.model.transformer import ROW_MULTIPLE, Transformer
+from reviser.model.transformer import ROW_MULTIPLE, Transformer, flops_per_position, num_multiplied, num_parameters
 
 TINY = ModelConfig(num_text=20, pad=19, num_layers=3, width=32, num_heads=4, ff_width=48, context=24, max_length=10)
 AUTHOR: dict[str, Any] = {"norm": "layer", "qk_norm": False, "activation": "gelu"}

@@ -136,6 +136,7 @@ def test_the_kernel_names_the_first_invalid_action():
     assert find([5] * 11) == 10
     assert find([5, 6, ALPHABET.jump(2)]) == 2
     assert find([5, 6, ALPHABET.jump(3)]) == 2
+    assert find([5, 6, ALPHABET.jump(0) - 1, ALPHABET.stop]) == 2, "the row of all JUMPs is no action"
     assert find([5, 6, ALPHABET.jump(0), ALPHABET.jump(1)]) == -1
     assert find([5, 6, ALPHABET.jump(0), ALPHABET.jump(1)], 2, [0, FIXED | CLOSED, FIXED]) == 3
 

@@ -22,8 +22,7 @@ from reviser.data.shards import Shards
 from reviser.errors import CheckpointError, ConfigError
 from reviser.model.attention import Layout
 from reviser.model.checkpoint import save_pretrained, weights
-from reviser.model.size import flops_per_position, num_parameters
-from reviser.model.transformer import Transformer
+from reviser.model.transformer import Transformer, flops_per_position, num_parameters
 from reviser.orders.registry import parse_order
 from reviser.training.distributed import gather_optimizers, set_optimizers
 from reviser.training.objective import Objective, label_nats, to_inputs

@@ -28,8 +28,7 @@ from reviser.decoding.sampling import Sampling
 from reviser.errors import MissingPackageError
 from reviser.model.cache import Cache
 from reviser.model.conditioning import CanvasInput
-from reviser.model.size import num_multiplied
-from reviser.model.transformer import Transformer
+from reviser.model.transformer import Transformer, num_multiplied
 from reviser.orders.record import Draft
 
 PROMPT, NEW = 35, 128

@@ -27,6 +27,7 @@ from reviser.orders.rng import Random
 ORDERS: dict[str, Order] = {"random-walk": RandomWalk(), "runs": Runs(), "left-to-right": LeftToRight()}
 WIDTH = 4
 BATCH = 256
+ALPHABET = Alphabet(num_text=50257, pad=50256)
 ENDS = frozenset(range(0, 50257, 20))
 """Random tokens of which one in twenty ends a sentence."""
 
@@ -62,15 +63,18 @@ def measure_order(order: Order, num_tokens: int, threads: int, seconds: float) -
     }
 
 
+def _rules(order: Order, num_tokens: int) -> Rules:
+    return Rules(ALPHABET, INSERT_MOVE | order.needs, max_length=512 + num_tokens, ends=ENDS)
+
+
 def _draw_plainly(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int, int]:
     """Draw by the order's own method for some time; how many actions and targets that was."""
-    alphabet = Alphabet(num_text=50257, pad=50256)
-    rules = Rules(alphabet, INSERT_MOVE | order.needs, max_length=512 + num_tokens, ends=ENDS)
+    rules = _rules(order, num_tokens)
     draft, generator = Draft.continuation((), rules), np.random.default_rng(seed)
     num_actions = num_targets = 0
     end = time.perf_counter() + seconds
     while True:
-        target = generator.integers(0, alphabet.pad, num_tokens).tolist()
+        target = generator.integers(0, ALPHABET.pad, num_tokens).tolist()
         num_actions += len(order.draw(draft, target, Random.of(seed, num_targets)).actions)
         num_targets += 1
         if time.perf_counter() >= end:
@@ -79,14 +83,12 @@ def _draw_plainly(order: Order, num_tokens: int, seed: int, seconds: float) -> t
 
 def _work(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int, int]:
     """Draw and replay batches for some time; how many actions and targets that was."""
-    alphabet = Alphabet(num_text=50257, pad=50256)
-    rules, generator = Rules(alphabet, INSERT_MOVE | order.needs, ends=ENDS), np.random.default_rng(seed)
-    tokens = generator.integers(0, alphabet.pad, BATCH * num_tokens, dtype=np.int32)
+    rules, generator = _rules(order, num_tokens), np.random.default_rng(seed)
+    tokens = generator.integers(0, ALPHABET.pad, BATCH * num_tokens, dtype=np.int32)
     offsets, which = np.arange(BATCH + 1) * num_tokens, np.zeros(BATCH, np.int64)
-    rooms = np.full(BATCH, rules.max_length + num_tokens)
+    rooms, numbers = np.full(BATCH, rules.max_length), encode_rules(rules)
     rows, code = allocate_rows(BATCH, 12 * num_tokens + 64), encode_order(order)
-    numbers = encode_rules(Rules(alphabet, max_length=rules.max_length + num_tokens))
-    cells = np.empty(rules.max_length + num_tokens + 2 * WIDTH, np.int32)
+    cells = np.empty(rules.max_length + 2 * WIDTH, np.int32)
     windows = np.empty((rows.actions.shape[1], 2 * WIDTH), np.int32)
     base, states = np.uint64(Random.of(seed).state), np.empty(BATCH, np.uint64)
     num_actions = num_targets = 0
@@ -95,7 +97,7 @@ def _work(order: Order, num_tokens: int, seed: int, seconds: float) -> tuple[int
         stream_states(base, num_targets, states)
         draw_rows([code], which, rules, tokens, offsets[:-1], offsets[1:], rooms, which, states, cells, rows)
         bad = replay_many(
-            rows.actions, rows.begins, alphabet.num_text, numbers, WIDTH, cells, windows, tokens, offsets,
+            rows.actions, rows.begins, ALPHABET.num_text, numbers, WIDTH, cells, windows, tokens, offsets,
         )  # fmt: skip
         if bad:
             raise TrajectoryError(f"{bad} of {BATCH} trajectories of {order} did not replay to their target")

@@ -24,7 +24,7 @@ from reviser.bench.decode_speed import spell_moves
 from reviser.config import ModelConfig
 from reviser.data.examples import Slots
 from reviser.data.shards import copy_stretches
-from reviser.model.size import flops_per_position
+from reviser.model.transformer import flops_per_position
 from reviser.orders.policies import Mixture
 from reviser.orders.registry import format_order, parse_order
 from reviser.training.distributed import Team, join_team

@@ -103,9 +103,9 @@ def fill_by_executor(table: Array, examples: Examples, drawn: Rows, rules: Rules
         except ActionError:
             return line
         for step, canvas in enumerate(states[:-1]):
-            is_drafted = step >= num_drafted
-            allowed = draft.rules if is_drafted else draft.rules.for_draft()
-            gap = (draft.prefix, draft.suffix) if is_drafted else (0, 0)
+            is_generated = step >= num_drafted
+            allowed = draft.rules if is_generated else draft.rules.for_draft()
+            gap = (draft.prefix, draft.suffix) if is_generated else (0, 0)
             arrays.valid[row, col + step] = _mask(canvas, allowed, gap, masks)
             _show(canvas, rules.alphabet.none, arrays.windows[row, col + step], arrays.canvases[row, col + step])
         if arrays.lives.size:

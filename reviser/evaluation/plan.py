@@ -195,8 +195,20 @@ def _plan_orders(
             alone = Likelihood(**shared, system=(SystemSpec(spec.name, spec.model).text,))
             steps.append(step(alone, read, f"likelihood_{spec.name}"))
     if together:
-        steps.append(step(Trajectories(generations=(str(made),), order=named), [made]))
+        cutting = tuple(SystemSpec(spec.name, spec.model).text for spec in together if cuts_text(known[spec.name]))
+        steps.append(step(Trajectories(generations=(str(made),), order=named, system=cutting), [made]))
     return steps
+
+
+def cuts_text(order: str | None) -> bool:
+    """Whether an order cuts texts at the ends of sentences, so that drawing by it needs a tokenizer."""
+    from reviser.orders.policies import needs_ends
+    from reviser.orders.registry import parse_order
+
+    try:
+        return order is not None and needs_ends(parse_order(order))
+    except ConfigError:
+        return False  # whoever draws by it says what is wrong
 
 
 def _trained_order(spec: SystemSpec) -> str | None:

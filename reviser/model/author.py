@@ -25,8 +25,7 @@ from reviser.actions import NUM_SPECIAL
 from reviser.config import ModelConfig
 from reviser.errors import CheckpointError, MissingPackageError
 from reviser.model.checkpoint import load_weights, save_pretrained, weights
-from reviser.model.size import num_parameters
-from reviser.model.transformer import Transformer, make_meta
+from reviser.model.transformer import Transformer, make_meta, num_parameters
 from reviser.tokenizer import Tokenizer
 
 PREFIX = re.compile(r"^(?:module\.|_orig_mod\.)+")

@@ -39,8 +39,7 @@ from reviser.model.folder import (
     read_config,
 )
 from reviser.model.quantize import check_packed, fill, matrices, pack, split_scales
-from reviser.model.size import num_parameters
-from reviser.model.transformer import Transformer, make_meta
+from reviser.model.transformer import Transformer, make_meta, num_parameters
 from reviser.tokenizer import Tokenizer
 
 __all__ = [

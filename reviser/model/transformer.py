@@ -7,6 +7,8 @@
 >>> model = Transformer(config)
 >>> model(torch.tensor([[config.alphabet.start, 104, 105]])).shape
 torch.Size([1, 3, 291])
+>>> num_parameters(config)
+117376
 
 `config` chooses between the architecture of the published checkpoints and a modern one (see `ModelConfig`).
 Shape letters: B rows, T or S positions, H heads, D head width, d width.
@@ -15,7 +17,7 @@ Shape letters: B rows, T or S positions, H heads, D head width, d width.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
@@ -224,3 +226,31 @@ class _Undrawn(TorchFunctionMode):
         if getattr(func, "__name__", "") in ("normal_", "uniform_", "kaiming_uniform_"):
             return args[0] if args else given["tensor"]
         return func(*args, **given)
+
+
+@cache
+def num_parameters(config: ModelConfig) -> int:
+    """Weights of the model, without the rows that only pad its action table."""
+    model = make_meta(config)
+    padding = len(model.embedding.weight) - config.alphabet.size
+    num_tables = 1 if config.tied else 2
+    return sum(p.numel() for p in model.parameters()) - num_tables * padding * config.width
+
+
+@cache
+def num_multiplied(config: ModelConfig) -> int:
+    """Weights that every position is multiplied with: all but the tables it looks up; the head counts."""
+    tables = [module for module in make_meta(config).modules() if isinstance(module, nn.Embedding)]
+    looked_up = sum(table.weight.numel() for table in tables[1:])
+    embedding = 0 if config.tied else config.alphabet.size * config.width
+    return num_parameters(config) - looked_up - embedding
+
+
+def flops_per_position(config: ModelConfig, mean_context: float) -> float:
+    """Training operations of one position, 6 N + 12 L d T by the usual count.
+
+    T is the length of the sequences, attention counted in full although half of it is masked; a forward pass
+    alone is a third of this.
+    """
+    attention = 12 * config.num_layers * config.width * mean_context
+    return 6.0 * num_multiplied(config) + attention

@@ -139,6 +139,15 @@ def _mark(cells: Array, births: Array, lives: Array, left: int, right: int, widt
 
 
 @jit
+def _distance(offset: int, cursor: int) -> Any:
+    """How far a MOVE or a JUMP takes the cursor; `offset` is its id behind those of tokens."""
+    if offset >= JUMPS:
+        return offset - JUMPS - cursor
+    distance = 1 << ((offset - MOVES) >> 1)
+    return -distance if (offset - MOVES) & 1 else distance
+
+
+@jit
 def _carry(cells: Array, left: int, right: int, distance: int) -> None:
     """Carry tokens over the gap so that the cursor moves by `distance`."""
     if distance > 0:
@@ -147,6 +156,24 @@ def _carry(cells: Array, left: int, right: int, distance: int) -> None:
     else:
         for k in range(1, 1 - distance):
             cells[right - k] = cells[left - k]
+
+
+@jit
+def _show(cells: Array, left: int, right: int, width: int, size: int, num_text: int, windows: Array, canvases: Array,
+          i: int) -> None:  # fmt: skip
+    """Write windows[i], of any width, and canvases[i], where there are rows."""
+    for k in range(width if len(windows) else 0):
+        windows[i, k] = cells[left - width + k] & TOKEN
+        windows[i, width + k] = cells[right + k] & TOKEN
+    for k in range(canvases.shape[1] if len(canvases) else 0):
+        place = width + k
+        if place < left:
+            canvases[i, k] = cells[place] & TOKEN
+        elif place == left:
+            canvases[i, k] = num_text
+        else:
+            place += right - left - 1
+            canvases[i, k] = cells[place] & TOKEN if place < size else -1
 
 
 @jit
@@ -160,18 +187,16 @@ def replay_one(actions: Array, num_draft: int, marks: Array, num_text: int, rule
     its end; lives[i + 1] belongs to action i, lives[0] to START. Each may have no rows; `lives` needs `births`,
     scratch as long as `cells`. The final canvas stands in cells[width:left] and cells[right:-width], with marks.
     """
-    max_length = rules[0]
-    operators, front = rules[1] | (JUMP_BIT if rules[2] else MOVE_BIT), 0
+    max_length, operators, front = rules[0], rules[1] | (JUMP_BIT if rules[2] else MOVE_BIT), 0
     low, tail, num_closed, is_plain = 0, 0, 0, True
     size, state = len(cells) - width, 0
     cells[:width] = num_text
     cells[size:] = num_text
     left, right = width, size
-    has_windows, has_masks, has_canvases = len(windows) > 0, len(masks) > 0, len(canvases) > 0
-    has_lives = len(lives) > 0
+    has_masks, has_lives, is_shown = len(masks) > 0, len(lives) > 0, len(windows) + len(canvases) > 0
+    is_usual = len(windows) > 0 and width == 4 and len(canvases) == 0
     if has_lives:
         lives[0, 0] = FOREVER
-    is_usual = has_windows and width == 4 and not has_canvases
     for i in range(len(actions)):
         action = actions[i]
         length, cursor = left - width + size - right, left - width
@@ -182,8 +207,7 @@ def replay_one(actions: Array, num_draft: int, marks: Array, num_text: int, rule
                 num_closed, low, tail, is_plain = _mark(cells, births, lives, left, right, width, size, marks)
         offset = action - num_text
         is_text = offset < 0
-        is_plain_insert = is_text and state == 0 and length < max_length and is_plain
-        if has_masks or not is_plain_insert:
+        if has_masks or not (is_text and state == 0 and length < max_length and is_plain):
             if is_plain:
                 moves = _BACK[_num_bits(max(cursor - low, 0))] | _FORTH[_num_bits(max(length - tail - cursor, 0))]
             else:
@@ -193,66 +217,45 @@ def replay_one(actions: Array, num_draft: int, marks: Array, num_text: int, rule
             mask = valid_mask(length, state, moves, can_delete, can_replace, num_closed, max_length, operators, 2)
             if has_masks:
                 masks[i] = mask
-            if not (mask >> (NUM_SPECIAL if is_text else min(offset, JUMP))) & 1:
+            # The row that all JUMPs share leads nowhere.
+            if not (mask >> (NUM_SPECIAL if is_text else min(offset, JUMP))) & 1 or offset == JUMP:
                 return i, length, cursor, left, right
         if has_lives:
-            lives[i + 1, 0], lives[i, 1], lives[i, 2] = 0, -1, -1
+            lives[i + 1, 0], lives[i, 1], lives[i, 2] = FOREVER if is_text else 0, -1, -1
+        if offset == DELETE or (is_text and state == REPLACING):
+            left -= 1
+            if has_lives:
+                lives[births[left], 0] = i + 1
         if is_text:
-            if state == REPLACING:
-                left -= 1
-                if has_lives:
-                    lives[births[left], 0] = i + 1
             cells[left] = action
             if has_lives:
                 births[left] = i + 1
-                lives[i + 1, 0] = FOREVER
             left += 1
             state = 0
         elif MOVES <= offset < REPLACE or offset >= JUMPS:
-            if offset >= JUMPS:
-                place = offset - JUMPS
-                distance = place - cursor
+            place, distance = offset - JUMPS, _distance(offset, cursor)
+            if place >= 0:
                 if place > length or distance == 0 or _is_closed(cells, left, right, width, front, place):
                     return i, length, cursor, left, right
                 if has_lives:
                     at = width + place - 1
                     lives[i, 1] = births[at if at < left else at + right - left] if place else 0
                     lives[i, 2] = births[left - 1] if cursor else 0
-            else:
-                exponent = (offset - MOVES) >> 1
-                distance = -(1 << exponent) if (offset - MOVES) & 1 else 1 << exponent
             _carry(cells, left, right, distance)
             if has_lives:
                 _carry(births, left, right, distance)
             left += distance
             right += distance
-        elif offset == DELETE:
-            left -= 1
-            if has_lives:
-                lives[births[left], 0] = i + 1
-        elif offset == REPLACE:
-            state = REPLACING
-        else:
-            state = STOPPED
+        elif offset != DELETE:
+            state = REPLACING if offset == REPLACE else STOPPED
         if is_usual:
             # Unrolled, and no function: a call with array arguments costs 30 ns here.
             a, b, c, d = cells[left - 4], cells[left - 3], cells[left - 2], cells[left - 1]
             e, f, g, h = cells[right], cells[right + 1], cells[right + 2], cells[right + 3]
             windows[i, 0], windows[i, 1], windows[i, 2], windows[i, 3] = a & TOKEN, b & TOKEN, c & TOKEN, d & TOKEN
             windows[i, 4], windows[i, 5], windows[i, 6], windows[i, 7] = e & TOKEN, f & TOKEN, g & TOKEN, h & TOKEN
-            continue
-        for k in range(width if has_windows else 0):
-            windows[i, k] = cells[left - width + k] & TOKEN
-            windows[i, width + k] = cells[right + k] & TOKEN
-        for k in range(canvases.shape[1] if has_canvases else 0):
-            place = width + k
-            if place < left:
-                canvases[i, k] = cells[place] & TOKEN
-            elif place == left:
-                canvases[i, k] = num_text
-            else:
-                place += right - left - 1
-                canvases[i, k] = cells[place] & TOKEN if place < size else -1
+        elif is_shown:
+            _show(cells, left, right, width, size, num_text, windows, canvases, i)
     return -1, left - width + size - right, left - width, left, right
 
 

@@ -22,7 +22,7 @@ from reviser.evaluation.metrics.frontier import perplexity_ratio, ratio
 from reviser.evaluation.metrics.gaps import NOTHING
 from reviser.evaluation.texts import REFERENCE, read_texts
 from reviser.model.folder import FORMATS, find, read_config
-from reviser.model.size import num_parameters
+from reviser.model.transformer import num_parameters
 from reviser.orders.statistics import ROWS
 from reviser.paper import printed as paper
 from reviser.paper.reproduction import SYSTEMS, Setup, writers

@@ -27,7 +27,7 @@ from reviser.data.shards import HEADER
 from reviser.diffusion.denoiser_folder import family_of
 from reviser.errors import ConfigError
 from reviser.evaluation.metrics.likelihood import trained_order
-from reviser.evaluation.plan import Step
+from reviser.evaluation.plan import Step, cuts_text
 from reviser.evaluation.specs import SystemSpec
 from reviser.evaluation.suites import (
     Arena,
@@ -294,7 +294,8 @@ def _score(setup: Setup) -> Iterator[Step]:
     yield _suite(setup, filled, gaps)
     orders = tuple(f"{system}={setup.order(system)}" for system in setup.editing)
     edited = [setup.written("continuation", system) for system in setup.editing]
-    statistics = Trajectories(generations=tuple(map(str, edited)), n=setup.num_prompts, order=orders)
+    cutting = tuple(f"{system}={setup.model(system)}" for system in setup.editing if cuts_text(setup.order(system)))
+    statistics = Trajectories(generations=tuple(map(str, edited)), n=setup.num_prompts, order=orders, system=cutting)
     yield _suite(setup, statistics, edited)
 
 

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from reviser.config import ModelConfig
 from reviser.errors import ConfigError
-from reviser.model.size import num_multiplied
+from reviser.model.transformer import num_multiplied
 from reviser.training.feed import Work
 from reviser.training.runs import Run
 from reviser.training.settings import RunConfig

@@ -12,8 +12,7 @@ from reviser.data.shards import Shards
 from reviser.decoding.engine import PAPER, Engine, Request
 from reviser.model.checkpoint import from_pretrained, save_pretrained
 from reviser.model.folder import Trained
-from reviser.model.size import num_parameters
-from reviser.model.transformer import Transformer
+from reviser.model.transformer import Transformer, num_parameters
 from reviser.orders.record import Draft
 from reviser.orders.registry import parse_order
 from reviser.tokenizer import Tokenizer

@@ -18,7 +18,7 @@ from reviser.errors import ConfigError, DataError, MissingPackageError, ReviserE
 from reviser.evaluation.generations import Generation
 from reviser.evaluation.measures import Measure, quotient
 from reviser.orders.checked import draw_by_method
-from reviser.orders.policies import Order
+from reviser.orders.policies import Order, needs_ends
 from reviser.orders.record import Draft, Trajectory, from_record
 from reviser.orders.registry import format_order
 from reviser.orders.rng import Random
@@ -69,15 +69,18 @@ def describe(
 ) -> dict[str, Any]:
     """Statistics of a system, what the order alone gives at its lengths, and its lengths against the references'.
 
-    `ends`: the tokens that end a sentence, for orders that cut there.
+    `ends`: the tokens that end a sentence, for orders that cut there; without, such an order gives nothing.
     """
     trajectories, own = trajectories_of(generations, system), [each for each in generations if each.system == system]
     num_bytes = sum(_sizes(generations, system))
+    drawn: list[Trajectory] | None = None
+    if order is not None and (ends or not needs_ends(order)):
+        drawn = null_trajectories(trajectories, order, seed, ends)
     return {
         "system": system,
         "order": None if order is None else format_order(order),
         "statistics": summarise(trajectories, num_bytes),
-        "null": None if order is None else summarise(null_trajectories(trajectories, order, seed, ends), num_bytes),
+        "null": None if drawn is None else summarise(drawn, num_bytes),
         "stopped_share": Measure.of([float(each.is_stopped) for each in own]).value,
         "length_ratio": _ratio([len(each.text) for each in own], [len(each.reference) for each in own]),
         "n": len(trajectories),
