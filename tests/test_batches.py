@@ -98,6 +98,7 @@ def check_example(
     assert len(set(packed.segments[row, here].tolist())) == 1
     canvas = Canvas()
     for j, action in enumerate(history):
+        canvas = draft.canvas if j == len(draft.actions) else canvas
         rules = draft.rules if j >= len(draft.actions) else draft.rules.for_draft()
         if packed.windows is not None:
             width = packed.windows.shape[2] // 2
