@@ -109,7 +109,7 @@ def batches(draw: st.DrawFn) -> tuple[Board, list[tuple[Canvas, Rules, int]]]:
 
 
 @given(batches(), st.integers(0, 1 << 30))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_every_row_is_the_canvas_of_the_executor_after_every_action(
     batch: tuple[Board, list[tuple[Canvas, Rules, int]]], number: int
 ) -> None:
@@ -216,7 +216,7 @@ def test_a_row_grows_from_what_was_loaded() -> None:
 
 
 @given(st.sampled_from([INSERT_MOVE, INSERT_MOVE | {"jump"}, ALL]), st.integers(0, 1 << 30))
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_invalid_actions_spoil_their_own_row_alone(operators: frozenset[str], number: int) -> None:
     chance = random.Random(number)
     rules = Rules(ALPHABET, operators, max_length=12)

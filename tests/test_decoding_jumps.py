@@ -59,12 +59,19 @@ def assert_protected(draft: Draft, written: Decoded) -> None:
     assert sum(mark & CLOSED for mark in canvas.marks) == sum(mark & CLOSED for mark in draft.marks)
 
 
-@settings(max_examples=40)
-@given(
-    st.sampled_from(KINDS), st.sampled_from(OPERATOR_SETS), many_samplings, st.integers(1, 4), st.data()
-)  # fmt: skip
-def test_all_decoders_write_what_the_plain_one_writes(kind, operators, sampling, num_rows, data):
-    asked, model = data.draw(st.lists(requests(operators), min_size=1, max_size=6)), MODELS[kind]
+@pytest.mark.parametrize("max_examples", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_all_decoders_write_what_the_plain_one_writes(max_examples):
+    @settings(max_examples=max_examples)
+    @given(st.sampled_from(KINDS), st.sampled_from(OPERATOR_SETS), many_samplings, st.integers(1, 4), st.data())
+    def try_some(kind, operators, sampling, num_rows, data):
+        check_writing(
+            MODELS[kind], sampling, num_rows, data.draw(st.lists(requests(operators), min_size=1, max_size=6))
+        )
+
+    try_some()
+
+
+def check_writing(model, sampling, num_rows, asked):
     plain = [decode(model, each.draft, sampling, each.max_actions, each.number) for each in asked]
     for engine in engines(model, sampling, num_rows):
         for request, wanted, written in zip(asked, plain, engine.write(asked), strict=True):
@@ -76,10 +83,17 @@ def test_all_decoders_write_what_the_plain_one_writes(kind, operators, sampling,
             assert_protected(request.draft, written)
 
 
-@settings(max_examples=30)
-@given(st.sampled_from(KINDS), st.sampled_from(OPERATOR_SETS), many_samplings, st.data())
-def test_cached_probabilities_are_those_of_one_forward_pass(kind, operators, sampling, data):
-    asked, model = data.draw(st.lists(requests(operators), min_size=1, max_size=3)), MODELS[kind]
+@pytest.mark.parametrize("max_examples", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_cached_probabilities_are_those_of_one_forward_pass(max_examples):
+    @settings(max_examples=max_examples)
+    @given(st.sampled_from(KINDS), st.sampled_from(OPERATOR_SETS), many_samplings, st.data())
+    def try_some(kind, operators, sampling, data):
+        check_scores(MODELS[kind], sampling, data.draw(st.lists(requests(operators), min_size=1, max_size=3)))
+
+    try_some()
+
+
+def check_scores(model, sampling, asked):
     for engine in engines(model, sampling, 2, num_alternatives=ALPHABET.size):
         for request, written in zip(asked, engine.write(asked), strict=True):
             scored = score_actions(model, request.draft, written.actions, request.budget(model.config.context))
@@ -143,7 +157,12 @@ def test_a_model_with_a_pointer_writes_without_jumps_too() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the next test has the real device")
 @pytest.mark.parametrize(
-    "sampling", [GREEDY_JUMPS, LIVELY, Sampling(top_k=7, keep_moves=True, calm=True, jump_bias=3.0)]
+    "sampling",
+    [
+        pytest.param(GREEDY_JUMPS, marks=pytest.mark.slow),
+        pytest.param(LIVELY, marks=pytest.mark.slow),
+        Sampling(top_k=7, keep_moves=True, calm=True, jump_bias=3.0),
+    ],
 )
 def test_the_gpus_board_and_chooser_jump_alike_in_an_engine(
     sampling: Sampling, monkeypatch: pytest.MonkeyPatch

@@ -17,9 +17,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from tiny import flags, fork, losses, metrics, start, train, train_in_process, wait_for
+from torch.nn.parallel import DistributedDataParallel
 
 from reviser.model.checkpoint import from_pretrained
-from reviser.training.distributed import Team
+from reviser.training.distributed import Team, leave_team
 from reviser.training.runs import Run
 
 # Muon computes in bf16, which some CPUs do by other means.
@@ -134,6 +135,29 @@ def test_processes_stop_together(data: Path, tmp_path: Path) -> None:
     assert [process.exitcode for process in processes] == [130, 130]
     (step,) = [int(path.name[5:]) for path in (run / "checkpoints").glob("step-*")]
     assert (tmp_path / "rank0").read_text().splitlines()[-1].startswith(f"saved at step {step}; resume with: ")
+
+
+def leave_often(rank: int, folder: Path) -> None:
+    """Train a little and leave, again and again."""
+    torch.set_num_threads(1)
+    for number in range(200):
+        store = dist.FileStore(str(folder / f"store{number}"), 2)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+        module = DistributedDataParallel(torch.nn.Linear(64, 64))
+        module(torch.randn(4, 64)).sum().backward()
+        dist.barrier()
+        leave_team()
+        del module
+
+
+@pytest.mark.slow
+def test_a_team_can_be_left_at_any_time(tmp_path: Path) -> None:
+    """A module that frees its group waited for itself in one of forty."""
+    processes = [fork(leave_often, rank, tmp_path) for rank in range(2)]
+    for process in processes:
+        process.join(60)
+        process.kill()  # one that waits for itself keeps pytest from its end
+    assert [process.exitcode for process in processes] == [0, 0]
 
 
 def test_numbers_go_from_host_to_host_and_never_over_a_device() -> None:

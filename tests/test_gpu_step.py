@@ -28,9 +28,10 @@ MODELS = {
     "modern": SMALL,
     "author": replace(SMALL, **AUTHOR),
     "absolute": replace(SMALL, positions="absolute", activation="swiglu", qk_norm=False),
-    "window": replace(SMALL, canvas=CanvasConfig("window", window=2, slot_width=8)),
+    "window, pointer": replace(
+        SMALL, canvas=CanvasConfig("window", window=2, slot_width=8), operators=("move", "jump"), pointer_width=11
+    ),
     "swiglu, untied": replace(SMALL, activation="swiglu", tied=False),
-    "pointer": replace(SMALL, operators=("move", "jump"), pointer_width=11),
 }
 
 

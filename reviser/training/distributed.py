@@ -109,8 +109,14 @@ def join_team(device: str = "auto") -> Team:
     return Team(rank, world, chosen)
 
 
+LEFT: list[Any] = []
+"""Process groups that were left. A DDP module that held the last reference would free its group while it keeps the
+GIL, and wait for a thread of the group that may wait for the GIL."""
+
+
 def leave_team() -> None:
     if dist.is_initialized():
+        LEFT.append(dist.group.WORLD)
         dist.destroy_process_group()
 
 
