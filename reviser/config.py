@@ -40,9 +40,9 @@ class CanvasConfig:
     kind: str = "none"
     """A name that model/canvas_kinds.py or a plugin knows, perhaps with settings: `distance:buckets=8`."""
     window: int = 4
-    """Tokens on each side of the cursor (window, cross-window)."""
+    """Tokens on each side of the cursor (window, window-index, cross-window)."""
     slot_width: int = 64
-    """Width of one token's embedding in the window (window, cross-window)."""
+    """Width of one token's embedding in the window (window, window-index, cross-window)."""
     projection: bool = False
     """Whether the pooled canvas passes the matrix W_m (pool)."""
     layers: int = 0
@@ -63,6 +63,10 @@ class CanvasConfig:
     @property
     def has_rows(self) -> bool:
         return bool(_parse_canvas(self.kind).shows == "rows")
+
+    @property
+    def has_cursor(self) -> bool:
+        return bool(_parse_canvas(self.kind).sees_cursor)
 
     @property
     def has_cross(self) -> bool:

@@ -38,7 +38,9 @@ from reviser.training.recipes import RECIPES
 RULES = Rules(Alphabet(257, 256), frozenset(KERNEL_OPERATORS), max_length=96, ends=frozenset(b".!?,\n"))
 ALL = replace(RULES, operators=frozenset(OPERATORS))
 JOBS = JobConfig(prefix=(0, 12), length=(4, 28), gap=(4, 28), suffix=(1, 9), infill=0.4)
-ARRAYS = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases", "lives", "num_actions")
+ARRAYS = (
+    "actions", "labels", "valid", "positions", "segments", "windows", "canvases", "lives", "cursors", "num_actions",
+)  # fmt: skip
 ORDERS = (
     "left-to-right",
     "runs:jump=0.2",
@@ -107,6 +109,7 @@ def check_example(
             assert tuple(packed.windows[row, col + j]) == canvas.window(width, RULES.alphabet.none)
         if packed.canvases is not None:
             assert packed.canvases[row, col + j].tolist() == cells(canvas, packed.canvases.shape[2])
+        assert packed.cursors is None or packed.cursors[row, col + j] == canvas.cursor
         assert packed.valid[row, col + j] == valid_mask(canvas, rules)
         canvas = apply(canvas, action, rules)
     return canvas
@@ -120,7 +123,9 @@ def draft_of(examples: Examples, i: int, rules: Rules = RULES) -> tuple[Draft, t
 
 
 @pytest.mark.parametrize("rules", [RULES, ALL], ids=["kernel", "executor"])
-@pytest.mark.parametrize("canvas", [CanvasConfig("window", window=3), CanvasConfig("pool")], ids=lambda c: c.kind)
+@pytest.mark.parametrize(
+    "canvas", [CanvasConfig(kind, window=3) for kind in ("window", "pool", "window-index")], ids=lambda c: c.kind
+)
 @pytest.mark.parametrize("order", ORDERS)
 def test_packed_rows_are_the_trajectories_that_the_order_draws(
     order: str, canvas: CanvasConfig, rules: Rules, slots: Slots
@@ -128,7 +133,8 @@ def test_packed_rows_are_the_trajectories_that_the_order_draws(
     examples = some(slots, 24)
     assert examples.suffix.any()
     packed = Packer(parse_order(order), rules, canvas, row=256, longest_canvas=96).pack(copy(examples))
-    assert (packed.windows is None, packed.canvases is None) == (canvas.kind != "window", canvas.kind != "pool")
+    assert (packed.windows is None, packed.canvases is None) == (canvas.kind == "pool", canvas.kind != "pool")
+    assert (packed.cursors is None) == (canvas.kind != "window-index")
     for i in range(len(examples)):
         draft, target = draft_of(examples, i, rules)
         drawn = parse_order(order).draw(draft, target, Random(int(examples.states[i])))

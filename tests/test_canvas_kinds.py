@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import place_canvas  # noqa: F401 - registers a kind that sees the cursor alone
 import pytest
 import torch
 from hypothesis import given, settings
@@ -38,13 +39,14 @@ from reviser.tokenizer import load
 ROOT = Path(__file__).parents[1]
 EXAMPLE = Path(__file__).parent / "distance_canvas.py"
 BUILT_IN = {
-    "none": (False, False, False),
-    "window": (True, False, False),
-    "pool": (False, True, False),
-    "cross": (False, True, True),
-    "cross-window": (True, False, True),
+    "none": (False, False, False, False),
+    "window": (True, False, False, False),
+    "pool": (False, True, False, False),
+    "cross": (False, True, False, True),
+    "cross-window": (True, False, False, True),
+    "window-index": (True, False, True, False),
 }
-"""Whether each has windows, rows, blocks in the layers."""
+"""Whether each has windows, rows, the cursor, blocks in the layers."""
 BLIND = SETTINGS.model
 
 
@@ -107,7 +109,7 @@ def seeing(kind: str, **changes: Any) -> ModelConfig:
     return replace(BLIND, canvas=CanvasConfig(kind, window=3, slot_width=8, **changes))
 
 
-every_new = pytest.mark.parametrize("kind", ["distance:buckets=5", "ahead"])
+every_new = pytest.mark.parametrize("kind", ["distance:buckets=5", "ahead", "place"])
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
 
@@ -180,10 +182,10 @@ def test_a_new_kind_compiles_whole_on_cuda(kind: str) -> None:
     model = random_model(replace(seeing(kind), width=128)).cuda()
     states = [Canvas((97,) * n, n // 2) for n in range(16)]
     shown = show(states, model.config)
-    assert shown.windows is not None
-    assert shown.rows is not None
+    parts = shown.windows, shown.rows, shown.cursors
     layout = Layout.of(torch.tensor([[0] * 5 + [1] * 11]).cuda(), num_starts=8)
-    inputs = torch.full((1, 16), 97).cuda(), CanvasInput(shown.windows.cuda(), shown.rows.cuda()), layout
+    canvas = CanvasInput(*(None if each is None else each.cuda() for each in parts))
+    inputs = torch.full((1, 16), 97).cuda(), canvas, layout
     with torch.autocast("cuda", torch.bfloat16):
         fused = torch.compile(model.hidden, fullgraph=True)(*inputs)
         plain = model.hidden(*inputs)
@@ -247,7 +249,7 @@ def test_blocks_stand_in_the_last_layers_and_draw_their_own_weights() -> None:
 @pytest.mark.parametrize("kind", BUILT_IN)
 def test_each_built_in_kind_sees_what_it_says(kind: str) -> None:
     canvas = CanvasConfig(kind)
-    assert (canvas.has_windows, canvas.has_rows, canvas.has_cross) == BUILT_IN[kind]
+    assert (canvas.has_windows, canvas.has_rows, canvas.has_cursor, canvas.has_cross) == BUILT_IN[kind]
     assert canvas_of(replace(BLIND, canvas=canvas)) is parse_canvas(kind)
 
 
@@ -268,7 +270,8 @@ def test_what_data_and_the_card_ask_of_a_kind_needs_no_torch(tmp_path: Path) -> 
         f"for kind in {list(BUILT_IN)}:\n"
         "    canvas = CanvasConfig(kind)\n"
         "    config = ModelConfig(9, 8, 1, 8, 2, 8, 16, canvas=canvas)\n"
-        "    print(canvas.has_windows, canvas.has_rows, canvas.has_cross, flops(config, 4).canvas > 0)\n"
+        "    sees = canvas.has_windows, canvas.has_rows, canvas.has_cursor, canvas.has_cross\n"
+        "    print(*sees, flops(config, 4).canvas > 0)\n"
         "    rows(FolderConfig(config), 1)['sees']\n"
         "sys.exit('torch' in sys.modules)\n"
     )
@@ -428,6 +431,12 @@ def test_a_plugin_whose_reader_cannot_be_used_is_named_where_the_model_is_built(
     with pytest.raises(ConfigError, match=f"^canvas kind {name}: .*{message}") as caught:
         Transformer(plugin_kind(name, reader))
     assert "\n" not in str(caught.value)
+
+
+def test_a_kind_that_sees_the_cursor_alone_needs_a_reader() -> None:
+    config = plugin_kind("unread", lambda *_: None, shows="nothing", sees_cursor=True)
+    with pytest.raises(ConfigError, match=r"^canvas kind unread: reader\(config\) gave None; it must return"):
+        Transformer(config)
 
 
 def test_a_plugin_whose_block_cannot_be_used_is_named_too() -> None:

@@ -29,7 +29,7 @@ ALPHABET = Alphabet(num_text=20, pad=19)
 TINY = ModelConfig(num_text=20, pad=19, num_layers=2, width=16, num_heads=2, ff_width=32, context=40, max_length=32)
 JUMPING = tuple(name for name in OPERATORS if name not in ("copy", "paste"))
 """What a model with a pointer may be trained with; rules may still enable all."""
-KINDS = ("none", "window", "pool", "cross", "cross-window")
+KINDS = ("none", "window", "pool", "cross", "cross-window", "window-index")
 TEXT = st.lists(st.integers(0, 18), max_size=6)
 
 
@@ -117,7 +117,11 @@ def test_greedy_takes_the_most_probable_valid_action(kind: str) -> None:
     rules = Rules(ALPHABET, frozenset(OPERATORS), max_length=16)
     draft = Draft.infill([7, 8], [9], rules)
     written = write(draft, 0, kind, temperature=0, max_actions=12)
-    assert write(draft, 0, kind, temperature=1.0, top_k=1, max_actions=12).actions == written.actions
+    best = write(draft, 0, kind, temperature=1.0, top_k=1, max_actions=12)
+    # Where a JUMP goes is not for top_k to say, and all that follows depends on it.
+    until = [*map(ALPHABET.is_jump, written.actions), True].index(True) + 1
+    rows_of_both = [[ALPHABET.row(action) for action in each.actions[:until]] for each in (best, written)]
+    assert rows_of_both[0] == rows_of_both[1]
     scored = score_actions(MODELS[kind], draft, written.actions, 12)
     for index, (action, log_p) in enumerate(zip(written.actions, scored, strict=True)):
         # First the most probable of all rows, then, where that is JUMP's, the most probable landing.

@@ -21,6 +21,7 @@ from reviser.diffusion.heldout_canvases import SAMPLES, HeldoutCanvases
 from reviser.errors import CheckpointError, ConfigError
 from reviser.model.checkpoint import from_pretrained
 from reviser.tokenizer import load
+from reviser.training import families
 from reviser.training.distributed import Team
 from reviser.training.families import count_parameters, find_family, register_family
 from reviser.training.loop import Trainer
@@ -169,7 +170,8 @@ def test_recipes_are_as_large_as_small(num_text):
         assert config.data.jobs == small(alphabet).data.jobs
 
 
-def test_families_are_found_by_name_and_others_can_be_added(data):
+def test_families_are_found_by_name_and_others_can_be_added(data, monkeypatch):
+    monkeypatch.setattr(families, "_registered", {})
     assert [find_family(name).name for name in ("reviser", "mdlm", "sedd")] == ["reviser", "mdlm", "sedd"]
     with pytest.raises(ConfigError) as caught:
         settings("family=mdml")

@@ -20,7 +20,7 @@ CONFIG = ModelConfig(num_text=9, pad=8, num_layers=1, width=16, num_heads=1, ff_
 RULES = [Rules(CONFIG.alphabet, max_length=40, has_jumps=has_jumps) for has_jumps in (False, True)]
 MODELS = {
     kind: Transformer(replace(CONFIG, canvas=CanvasConfig(kind, window=3)))  # type: ignore[arg-type]
-    for kind in ("none", "window", "pool")
+    for kind in ("none", "window", "pool", "window-index")
 }
 
 
@@ -45,6 +45,9 @@ def test_inputs_are_those_of_the_replayed_seeds(given_drafts: list[Draft], kind:
         if wanted.windows is not None:
             assert inputs.canvas.windows is not None
             assert torch.equal(inputs.canvas.windows[row, :count], wanted.windows[0])
+        if wanted.cursors is not None:
+            assert inputs.canvas.cursors is not None
+            assert torch.equal(inputs.canvas.cursors[row, :count], wanted.cursors[0])
         if wanted.rows is not None:
             assert inputs.canvas.rows is not None
             got = inputs.canvas.rows[row, :count]

@@ -19,7 +19,7 @@ from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft
 
-KINDS = ("none", "window", "pool", "cross", "cross-window")
+KINDS = ("none", "window", "pool", "cross", "cross-window", "window-index")
 CONTEXT = 48
 
 

@@ -164,7 +164,7 @@ def test_a_pass_costs_what_its_parts_cost_behind_each_other(new, old, layers, wi
 
 
 @st.composite
-def configs(draw, kinds=("none", "window", "pool", "cross", "cross-window")):
+def configs(draw, kinds=("none", "window", "pool", "cross", "cross-window", "window-index")):
     layers = draw(st.integers(1, 3))
     canvas = CanvasConfig(
         kind=draw(st.sampled_from(kinds)),
@@ -237,7 +237,7 @@ def test_a_model_that_inserts_costs_what_pytorch_counts(config, prompt, tokens):
     assert (cost.canvas > 0) == (config.canvas.kind != "none")
 
 
-@given(configs(kinds=("none", "window", "cross-window")), st.integers(1, 6), st.integers(1, 6))
+@given(configs(kinds=("none", "window", "cross-window", "window-index")), st.integers(1, 6), st.integers(1, 6))
 @settings(max_examples=8)
 def test_a_model_that_moves_costs_what_pytorch_counts(config, prompt, tokens):
     model, alphabet = Transformer(config).eval(), config.alphabet

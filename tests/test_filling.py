@@ -36,6 +36,7 @@ ORDERS = (
     "runs:jump=0.3,by=pointer",
     "diff:by=pointer",
     "scramble:edit=0.3",
+    "runs:jump=0.3,start=end,by=pointer",
 )
 
 
@@ -60,7 +61,7 @@ def test_the_kernel_and_the_executor_fill_the_same_arrays(
         slots.examples(slots.shuffle(seed, 0)[:count], seed, 0)
     )
     places, num_rows = fit(drawn.sizes, 400)
-    one, other = (RowArrays.blank(num_rows, 400, RULES, width, num_cells) for _ in range(2))
+    one, other = (RowArrays.blank(num_rows, 400, RULES, width, num_cells, has_cursors=True) for _ in range(2))
     table = example_table(drawn.examples, places)
     for fill, arrays in ((fill_by_kernel, one), (fill_by_executor, other)):
         assert fill(table, drawn.examples, drawn.rows, RULES, arrays) == -1
@@ -71,6 +72,8 @@ def test_the_kernel_and_the_executor_fill_the_same_arrays(
     for name in RowArrays.__slots__:
         assert np.array_equal(getattr(one, name)[is_used], getattr(other, name)[is_used]), name
     assert (one.labels[is_used] >= 0).any()
+    assert (one.cursors[is_used] > 0).any()
+    assert not one.cursors[~is_used].any()
 
 
 @dataclass(frozen=True)

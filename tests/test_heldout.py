@@ -55,7 +55,7 @@ def score(model: Transformer, trajectory: Trajectory) -> list[float]:
 
 @pytest.mark.parametrize("infill", [False, True])
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("kind", ["window", "pool"])
+@pytest.mark.parametrize("kind", ["window", "pool", "window-index"])
 def test_the_bound_is_what_one_action_after_another_gives(kind: Any, order: str, infill: bool, data: Path) -> None:
     shards, policy = Shards.open(data, "heldout"), parse_order(order)
     model = random_model(replace(SETTINGS.model, canvas=CanvasConfig(kind, window=3, slot_width=8)))

@@ -15,7 +15,7 @@ from reviser.config import CanvasConfig, ModelConfig
 from reviser.model import attention
 from reviser.model.attention import Layout
 from reviser.model.cache import Cache
-from reviser.model.conditioning import CanvasInput, CrossPool, Pool
+from reviser.model.conditioning import CanvasInput, CrossPool, IndexedWindow, Pool
 from reviser.model.transformer import ROW_MULTIPLE, Transformer, flops_per_position, num_multiplied, num_parameters
 
 TINY = ModelConfig(num_text=20, pad=19, num_layers=3, width=32, num_heads=4, ff_width=48, context=24, max_length=10)
@@ -26,6 +26,7 @@ VARIANTS = {
     "absolute": replace(TINY, positions="absolute", activation="swiglu", qk_norm=False),
     "untied": replace(TINY, tied=False),
     "window": replace(TINY, canvas=CanvasConfig("window", window=2, slot_width=8)),
+    "window-index": replace(TINY, canvas=CanvasConfig("window-index", window=2, slot_width=8)),
     "pool": replace(TINY, canvas=CanvasConfig("pool"), **AUTHOR),
     "pool projected": replace(TINY, canvas=CanvasConfig("pool", projection=True)),
     "cross": replace(TINY, canvas=CanvasConfig("cross")),
@@ -53,13 +54,19 @@ def random_input(config: ModelConfig, B: int, T: int, seed: int = 0) -> tuple[Te
     windows[:, 0] = config.alphabet.none
     rows = torch.randint(0, config.num_text + 1, (B, T, config.max_length + 1))
     rows[torch.arange(config.max_length + 1) >= torch.randint(1, config.max_length + 2, (B, T, 1))] = -1
-    return torch.randint(0, config.alphabet.size, (B, T)), CanvasInput(windows, rows)
+    cursors = torch.randint(0, config.max_length + 5, (B, T))
+    return torch.randint(0, config.alphabet.size, (B, T)), CanvasInput(windows, rows, cursors)
+
+
+def parts_of(canvas: CanvasInput) -> tuple[Tensor, Tensor, Tensor]:
+    assert canvas.windows is not None
+    assert canvas.rows is not None
+    assert canvas.cursors is not None
+    return canvas.windows, canvas.rows, canvas.cursors
 
 
 def take(canvas: CanvasInput, *index: Any) -> CanvasInput:
-    assert canvas.windows is not None
-    assert canvas.rows is not None
-    return CanvasInput(canvas.windows[index], canvas.rows[index])
+    return CanvasInput(*(part[index] for part in parts_of(canvas)))
 
 
 def assert_close(one: Tensor, other: Tensor, atol: float = 2e-5) -> None:
@@ -83,15 +90,9 @@ def test_prompts_of_different_length_prefill_together(config: ModelConfig) -> No
     wanted = model.hidden(actions, canvas)
     assert_close(prefilled[rows, lengths - 1], wanted[rows, lengths - 1])
     for t in range(3):
-        one = actions[rows, lengths + t][:, None], CanvasInput(*_gather(canvas, rows, lengths + t))
+        one = actions[rows, lengths + t][:, None], take(canvas, rows[:, None], (lengths + t)[:, None])
         assert_close(model.step(*one, cache, span=16)[:, 0], wanted[rows, lengths + t])
     assert cache.lengths.tolist() == [10, 4, 7]
-
-
-def _gather(canvas: CanvasInput, rows: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
-    assert canvas.windows is not None
-    assert canvas.rows is not None
-    return canvas.windows[rows, steps][:, None], canvas.rows[rows, steps][:, None]
 
 
 def test_a_finished_row_may_wait_in_a_full_cache() -> None:
@@ -126,8 +127,8 @@ def test_the_future_never_changes_a_past_logit(config: ModelConfig) -> None:
     for t in (1, 6, 11):
         mixed = torch.cat([actions[:, :t], other_actions[:, t:]], dim=1)
         past, future = take(canvas, slice(None), slice(t)), take(other_canvas, slice(None), slice(t, None))
-        parts = [(past.windows, future.windows), (past.rows, future.rows)]
-        view = CanvasInput(*(torch.cat([a, b], dim=1) for a, b in parts if a is not None and b is not None))
+        parts = zip(parts_of(past), parts_of(future), strict=True)
+        view = CanvasInput(*(torch.cat(both, dim=1) for both in parts))
         assert_close(model(mixed, view)[:, :t], model(actions, canvas)[:, :t], atol=1e-6)
 
 
@@ -138,8 +139,28 @@ def test_only_the_chosen_conditioning_sees_the_canvas_and_it_does(config: ModelC
     difference = (model(actions, canvas) - model(actions, other)).abs().max().item()
     assert (difference > 1e-3) == (config.canvas.kind != "none")
     if config.canvas.kind != "none":
-        with pytest.raises(ValueError, match=r"needs CanvasInput\.(windows|rows)"):
+        with pytest.raises(ValueError, match=r"needs CanvasInput\.(windows|rows|cursors)"):
             model(actions)
+
+
+def test_the_index_of_the_cursor_is_a_row_of_a_table_beside_the_window() -> None:
+    config = VARIANTS["window-index"]
+    model, (actions, canvas) = random_model(config), random_input(config, 2, 8)
+    windows, _, cursors = parts_of(canvas)
+    assert isinstance(model.canvas, IndexedWindow)
+    table = model.canvas.boundaries.weight
+    assert table.shape == (config.max_length + 1, config.width)
+    plain = random_model(VARIANTS["window"])
+    plain.load_state_dict({name: each for name, each in model.state_dict().items() if "boundaries" not in name})
+    assert plain.canvas is not None
+    shown, wanted = (each.canvas(canvas, each.embedding.weight).vectors for each in (model, plain))
+    assert (cursors > config.max_length).any()
+    assert_close(shown, wanted + table[cursors.clamp(max=config.max_length)])
+    with pytest.raises(ValueError, match=r"needs CanvasInput\.cursors"):
+        model(actions, CanvasInput(windows))
+    fresh = Transformer(config).canvas
+    assert isinstance(fresh, IndexedWindow)
+    assert fresh.boundaries.weight.std().item() == pytest.approx(0.02, rel=0.2)
 
 
 # A CPU without bf16 instructions is slower, not wrong, and torch warns about it once.
@@ -278,14 +299,12 @@ def test_the_cuda_kernels_agree_with_the_reference_forward_and_backward(kernel: 
 
 
 @cuda
-@pytest.mark.parametrize("kind", ["none", "window", "pool", "cross", "cross-window"])
+@pytest.mark.parametrize("kind", ["none", "window", "pool", "cross", "cross-window", "window-index"])
 def test_the_packed_forward_compiles_whole_on_cuda(kind: Any) -> None:
     config = replace(TINY, width=128, num_heads=2, canvas=CanvasConfig(kind))
     model, (actions, canvas) = random_model(config).cuda(), random_input(config, 2, 16)
     layout = Layout.of(torch.tensor([[0] * 5 + [1] * 11, [0] * 16]).cuda(), num_starts=8)
-    assert canvas.windows is not None
-    assert canvas.rows is not None
-    inputs = actions.cuda(), CanvasInput(canvas.windows.cuda(), canvas.rows.cuda()), layout
+    inputs = actions.cuda(), CanvasInput(*(part.cuda() for part in parts_of(canvas))), layout
     with torch.autocast("cuda", torch.bfloat16):
         fused = torch.compile(model.hidden, fullgraph=True)(*inputs)
         fused.float().sum().backward()

@@ -131,8 +131,9 @@ def folder(tmp_path: Path) -> Path:
         replace(TINY, canvas=CanvasConfig("pool", projection=True)),
         replace(TINY, canvas=CanvasConfig("cross", gate="scalar")),
         replace(TINY, canvas=CanvasConfig("cross-window", gate="mlp")),
+        replace(TINY, canvas=CanvasConfig("window-index")),
     ],
-    ids=["modern", "author", "pool", "cross", "cross-window"],
+    ids=["modern", "author", "pool", "cross", "cross-window", "window-index"],
 )
 @pytest.mark.parametrize("how", KINDS)
 def test_any_model_comes_back_near_from_a_packed_folder(config: ModelConfig, how: Weights, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The executor's kernel against the reference: equal canvases, windows, masks and lives."""
+"""The executor's kernel against the reference: equal canvases, windows, masks, cursors and lives."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from reviser.actions import Alphabet
 from reviser.canvas import CLOSED, FIXED, Canvas, Rules, apply, valid_landings, valid_mask
-from reviser.data.filling import trace_lives
+from reviser.data.filling import find_cursors, trace_lives
 from reviser.orders import replay
 from reviser.orders.history import draft_cursors, draft_history, num_moves
 from reviser.orders.record import Draft
@@ -69,7 +69,7 @@ def _states(draft, actions):
 
 
 @pytest.mark.parametrize("count", [40_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
-def test_random_valid_actions_give_equal_canvases_windows_masks_and_lives(count):
+def test_random_valid_actions_give_equal_canvases_windows_masks_cursors_and_lives(count):
     rng, done = Random.of(11), 0
     while done < count:
         draft = _random_draft(rng)
@@ -91,8 +91,13 @@ def test_random_valid_actions_give_equal_canvases_windows_masks_and_lives(count)
         assert (cursor, length) == (canvas.cursor, len(canvas.tokens))
         assert got_windows[num_draft:].tolist() == [list(window) for window in windows]
         assert got_masks[num_draft:].tolist() == masks
+        states = _states(draft, actions)
+        history = np.array([[ALPHABET.start, *actions]], np.int32)
+        cursors = np.empty_like(history)
+        find_cursors(history, np.zeros_like(history), ALPHABET.num_text, cursors)
+        assert cursors[0].tolist() == [state.cursor for state in states]
         if len(births):
-            wanted = trace_lives(draft, actions, _states(draft, actions))
+            wanted = trace_lives(draft, actions, states)
             assert np.array_equal(lives[:, 0], wanted[:, 0])
             assert np.array_equal(lives[:-1, 1:], wanted[:-1, 1:])
         done += size - num_draft

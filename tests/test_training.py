@@ -35,7 +35,7 @@ CPU = torch.device("cpu")
 GPT2 = Alphabet(50257, 50256)
 # Muon computes in bf16, which some CPUs do by other means.
 pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
-KINDS = ("none", "window", "pool", "cross", "cross-window")
+KINDS = ("none", "window", "pool", "cross", "cross-window", "window-index")
 
 
 def pack(data: Path, order: str, canvas: CanvasConfig, count: int = 30) -> Packed:
@@ -45,7 +45,7 @@ def pack(data: Path, order: str, canvas: CanvasConfig, count: int = 30) -> Packe
 
 
 def some_rows(packed: Packed, rows: slice) -> Packed:
-    names = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases", "num_actions")
+    names = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases", "cursors", "num_actions")
     cut: dict[str, Any] = {
         name: None if getattr(packed, name) is None else getattr(packed, name)[rows] for name in names
     }

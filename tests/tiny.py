@@ -114,12 +114,13 @@ def _leaves(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def show(states: list[Canvas], config: ModelConfig) -> CanvasInput:
-    """Windows and rows of canvases, written out."""
+    """Windows, rows and cursors of canvases, written out."""
     none, size = config.alphabet.none, max(len(state.tokens) for state in states) + 1
     windows = [state.window(config.canvas.window, none) for state in states]
     rows = [[*state.tokens[: state.cursor], none, *state.tokens[state.cursor :]] for state in states]
     padded = [row + [-1] * (size - len(row)) for row in rows]
-    return CanvasInput(torch.tensor([windows]), torch.tensor([padded]))
+    cursors = [state.cursor for state in states]
+    return CanvasInput(torch.tensor([windows]), torch.tensor([padded]), torch.tensor([cursors]))
 
 
 def make_trainer(data: Path, *changes: str, run: Run | None = None) -> Trainer:

@@ -2,6 +2,7 @@
 
 All of it in one run, on random weights, so only ratios mean something: prompts of 35 tokens, 128 actions or tokens,
 temperature 0.9 and top-k 50. The bare loop has the same trunk, cache and kind of step and no canvas, window or mask.
+A model that JUMPs is measured beside the same one with MOVEs instead, which has no pointer.
 On a CPU every kind of step is measured: torch's, the numba kernels' in float32, and theirs in int8; on a GPU that of
 the Triton kernels, as a CUDA graph in both loops.
 """
@@ -51,14 +52,15 @@ def measure(
     """
     torch.manual_seed(0)
     config = replace(config, context=max(config.context, PROMPT + new + 1))
-    blind = Transformer(replace(config, canvas=CanvasConfig())).to(device, dtype).eval()
+    blind = Transformer(replace(spell_moves(config), canvas=CanvasConfig())).to(device, dtype).eval()
     seeing = Transformer(config).to(device, dtype).eval()
+    moving = Transformer(spell_moves(config)).to(device, dtype).eval() if config.has_jumps else None
     gpt2 = _make_gpt2(config, device, dtype) if has_hf or has_static else None
     kinds = CPU_KINDS if has_cpu_kernels(seeing) else ("quickest",)
     bandwidth = _measure_bandwidth(device)
     result: dict[str, Any] = {
         "batches": [
-            _measure_steps(blind, seeing, gpt2 if has_hf else None, batch, kind, new, bandwidth)
+            _measure_steps(blind, seeing, moving, gpt2 if has_hf else None, batch, kind, new, bandwidth)
             for batch in batches
             for kind in kinds
         ],
@@ -74,8 +76,34 @@ def measure(
     return result
 
 
+def profile_decoding(config: ModelConfig, batch: int, device: str, dtype: torch.dtype, rows: int = 25) -> str:
+    """Where the time of 32 actions goes, kernel by kernel."""
+    torch.manual_seed(0)
+    model = Transformer(replace(config, context=max(config.context, PROMPT + NEW + 1))).to(device, dtype).eval()
+    engine = Engine(model, NEVER_STOP, batch)
+    tokens = torch.randint(0, config.num_text - 1, (batch, PROMPT), device=device)
+    _run_ours(engine, tokens, 4)
+    with torch.profiler.profile() as profiler:
+        _run_ours(engine, tokens, 32)
+        _now(device)
+    order = "self_cuda_time_total" if device.startswith("cuda") else "self_cpu_time_total"
+    return str(profiler.key_averages().table(sort_by=order, row_limit=rows, max_name_column_width=70))
+
+
+def spell_moves(config: ModelConfig) -> ModelConfig:
+    """The same model with MOVEs where it has JUMPs."""
+    return replace(config, operators=tuple("move" if name == "jump" else name for name in config.operators))
+
+
 def _measure_steps(
-    blind: Transformer, seeing: Transformer, gpt2: Any, batch: int, kind: str, new: int, bandwidth: float
+    blind: Transformer,
+    seeing: Transformer,
+    moving: Transformer | None,
+    gpt2: Any,
+    batch: int,
+    kind: str,
+    new: int,
+    bandwidth: float,
 ) -> dict[str, Any]:
     device = seeing.embedding.weight.device
     tokens = torch.randint(0, seeing.config.num_text - 1, (batch, PROMPT), device=device)
@@ -87,10 +115,15 @@ def _measure_steps(
         "bare": lambda count: bare.run(tokens, count),
         "bare_short": lambda count: bare.run(tokens, 1),
     }
+    if moving is not None:
+        beside = Engine(moving, NEVER_STOP, batch, _make_steps(moving, kind))
+        runs["moving"] = lambda count: _run_ours(beside, tokens, count)
+        runs["moving_short"] = lambda count: _run_ours(beside, tokens, 1)
     if gpt2 is not None:
         runs["hf"] = lambda count: _run_hf(gpt2, tokens, count)
     spent = _time(str(device), runs, new)
-    steps = {name: (spent[name] - spent[f"{name}_short"]) / (new - 1) for name in ("ours", "bare")}
+    names = [name for name in ("ours", "bare", "moving") if name in runs]
+    steps = {name: (spent[name] - spent[f"{name}_short"]) / (new - 1) for name in names}
     read = _bytes_read(seeing, engine.cache, kind, batch, PROMPT + new // 2)
     row: dict[str, Any] = {
         "batch": batch,
@@ -108,6 +141,8 @@ def _measure_steps(
         "flops_per_s": 2 * num_multiplied(seeing.config) * batch / steps["ours"],
         "memory_per_sequence_mib": _row_bytes(engine.cache) / 2**20,
     }
+    if moving is not None:
+        row |= {"moving_step_ms": steps["moving"] * 1e3, "ours_over_moving_step": steps["ours"] / steps["moving"]}
     if gpt2 is not None:
         hf = spent["hf"]
         row |= {"transformers_tokens_per_s": batch * new / hf, "ours_over_transformers": hf / spent["ours"]}
@@ -122,7 +157,8 @@ def _make_steps(model: Transformer, kind: str) -> Steps:
 
 def _row_bytes(cache: Cache) -> int:
     """What one row of a cache takes."""
-    return sum(tensor[:1].nbytes for tensor in (*cache.keys, *cache.values))
+    pointers = () if cache.pointers is None else (cache.pointers,)
+    return sum(tensor[:1].nbytes for tensor in (*cache.keys, *cache.values, *pointers))
 
 
 def _bytes_read(model: Transformer, cache: Cache, kind: str, batch: int, length: int) -> float:

@@ -2,13 +2,15 @@
 
 The recipe's step is the one `reviser train` makes, on documents of random tokens: trajectories drawn in threads,
 packed rows, masked loss, clipping, optimizer. The plain loop is what a good short script would be: LayerNorm,
-GELU, causal SDPA, full logits, fused AdamW, torch.compile, data already on the device.
+GELU, causal SDPA, full logits, fused AdamW, torch.compile, data already on the device. A recipe that JUMPs is
+measured beside the same one that spells its jumps in MOVEs, which has no pointer.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from typing import Any, cast
 
@@ -18,10 +20,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from reviser.bench.decode_speed import spell_moves
 from reviser.config import ModelConfig
 from reviser.data.examples import Slots
 from reviser.data.shards import copy_stretches
 from reviser.model.transformer import flops_per_position
+from reviser.orders.policies import Mixture
+from reviser.orders.registry import format_order, parse_order
 from reviser.training.distributed import Team, join_team
 from reviser.training.loop import Trainer
 from reviser.training.progress import Progress, Speed, peak_flops, step_flops
@@ -41,6 +46,18 @@ class RandomDocuments:
         out = np.empty(int(sizes.sum()), np.int32)
         copy_stretches(self.tokens, documents + starts, sizes, np.cumsum(sizes) - sizes, out)
         return out
+
+
+def spell_orders(settings: RunConfig) -> RunConfig:
+    """The same recipe with jumps spelled in MOVEs, and no pointer."""
+    order = format_order(_spell(parse_order(settings.data.order)))
+    return replace(settings, model=spell_moves(settings.model), data=replace(settings.data, order=order))
+
+
+def _spell(order: Any) -> Any:
+    if isinstance(order, Mixture):
+        return Mixture(tuple((weight, _spell(part)) for weight, part in order.parts))
+    return replace(order, by="moves") if hasattr(order, "by") else order
 
 
 def measure_recipe(settings: RunConfig, steps: int, warmup: int, device: str) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def run_train(args: argparse.Namespace) -> int:
 
 
 def _measure_training(args: argparse.Namespace, settings: RunConfig) -> dict[str, Any]:
-    from reviser.bench.train_speed import measure_plain, measure_recipe
+    from reviser.bench.train_speed import measure_plain, measure_recipe, spell_orders
 
     positions, context = settings.train.rows * settings.data.row, settings.model.context
     row: dict[str, Any] = {
@@ -103,6 +103,9 @@ def _measure_training(args: argparse.Namespace, settings: RunConfig) -> dict[str
         "dropout": settings.model.dropout,
         "ours": measure_recipe(settings, args.steps, args.warmup, args.device),
     }
+    if settings.model.has_jumps:
+        row["moving"] = measure_recipe(spell_orders(settings), args.steps, args.warmup, args.device)
+        row["step_over_moving"] = row["ours"]["step_s"] / row["moving"]["step_s"]
     if not args.no_plain:
         row["plain"] = measure_plain(settings.model, positions, context, args.steps, args.warmup, args.device)
         row["ratio"] = row["ours"]["positions_per_s"] / row["plain"]["positions_per_s"]
@@ -128,6 +131,7 @@ def _add_decode(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument("--new", type=int, default=128, help="actions or tokens to write (default 128)")
     parser.add_argument("--no-transformers", action="store_true", help="leave transformers out")
     parser.add_argument("--static", action="store_true", help="also transformers' compiled static cache at batch 1")
+    parser.add_argument("--profile", action="store_true", help="print where the time goes at the first batch instead")
     add_out(parser)
     parser.set_defaults(run=run_decode)
 
@@ -136,7 +140,7 @@ def run_decode(args: argparse.Namespace) -> int:
     import torch
 
     from reviser.actions import Alphabet
-    from reviser.bench.decode_speed import measure
+    from reviser.bench.decode_speed import measure, profile_decoding
     from reviser.config import override
     from reviser.reports.results import make_result
     from reviser.training.distributed import join_team
@@ -153,6 +157,9 @@ def run_decode(args: argparse.Namespace) -> int:
     device = str(join_team(args.device).device)
     settings = override(find_recipe(args.recipe)(Alphabet(args.vocabulary, args.vocabulary - 1)), args.set)
     dtype, has_hf = getattr(torch, args.dtype), not args.no_transformers
+    if args.profile:
+        print(profile_decoding(settings.model, batches[0], device, dtype))
+        return 0
     config = measure(settings.model, batches, device, dtype, has_hf, args.static, args.new)
     rows = config.pop("batches")
     config |= {"recipe": args.recipe, "set": args.set, "device": device, "threads": torch.get_num_threads()}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reviser.actions import EVERYTHING
+from reviser.actions import DELETE, EVERYTHING, JUMPS, MOVES, REPLACE, START
 from reviser.canvas import Canvas, Rules, apply, valid_mask
 from reviser.data.examples import Examples
 from reviser.errors import ActionError, DataError
@@ -24,7 +24,7 @@ from reviser.orders.history import follow_births
 from reviser.orders.policies import Order, has_kernel
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import order_name
-from reviser.orders.replay import FOREVER, encode_rules, fill_rows, missing_operators
+from reviser.orders.replay import FOREVER, encode_rules, fill_rows, jit, missing_operators
 
 Array = npt.NDArray[Any]
 
@@ -40,10 +40,13 @@ class RowArrays:
     segments: npt.NDArray[np.int32]
     windows: npt.NDArray[np.int32]
     canvases: npt.NDArray[np.int32]
+    cursors: npt.NDArray[np.int32]
     lives: npt.NDArray[np.int32]
 
     @classmethod
-    def blank(cls, num_rows: int, row: int, rules: Rules, width: int, num_cells: int) -> RowArrays:
+    def blank(
+        cls, num_rows: int, row: int, rules: Rules, width: int, num_cells: int, has_cursors: bool = False
+    ) -> RowArrays:
         """Nothing but padding; `width` tokens at either side of the cursor, `num_cells` of a canvas."""
         alphabet, shape = rules.alphabet, (num_rows, row + 1)
         return cls(
@@ -54,6 +57,7 @@ class RowArrays:
             np.full(shape, -1, np.int32),
             np.full((*shape, 2 * width), alphabet.none, np.int32),
             np.full((*shape, num_cells), -1, np.int32),
+            np.zeros(shape if has_cursors else (num_rows, 0), np.int32),
             np.zeros((*shape, 3 if "jump" in rules.operators else 0), np.int32),
         )
 
@@ -83,7 +87,33 @@ def fill_by_kernel(table: Array, examples: Examples, drawn: Rows, rules: Rules, 
         np.empty(most + 1, np.int32), arrays.actions, arrays.labels, arrays.valid,
         arrays.positions, arrays.segments, arrays.windows, arrays.canvases, arrays.lives,
     )  # fmt: skip
+    if arrays.cursors.size:
+        find_cursors(arrays.actions, arrays.segments, rules.alphabet.num_text, arrays.cursors)
     return bad
+
+
+@jit
+def find_cursors(actions: Array, segments: Array, num_text: int, cursors: Array) -> None:
+    """Where the cursor stands after each action of filled rows, a sum of what actions do to it; 0 in padding."""
+    for r in range(len(actions)):
+        cursor, is_replacing = 0, False
+        for c in range(actions.shape[1]):
+            offset = actions[r, c] - num_text
+            if offset == START:
+                cursor, is_replacing = 0, False
+            elif offset < 0:
+                cursor += 0 if is_replacing else 1
+                is_replacing = False
+            elif MOVES <= offset < REPLACE:
+                distance = 1 << ((offset - MOVES) >> 1)
+                cursor += -distance if (offset - MOVES) & 1 else distance
+            elif offset >= JUMPS:
+                cursor = offset - JUMPS
+            elif offset == DELETE:
+                cursor -= 1
+            elif offset == REPLACE:
+                is_replacing = True
+            cursors[r, c] = cursor if segments[r, c] >= 0 else 0
 
 
 def fill_by_executor(table: Array, examples: Examples, drawn: Rows, rules: Rules, arrays: RowArrays) -> int:
@@ -108,6 +138,8 @@ def fill_by_executor(table: Array, examples: Examples, drawn: Rows, rules: Rules
             gap = (draft.prefix, draft.suffix) if is_generated else (0, 0)
             arrays.valid[row, col + step] = _mask(canvas, allowed, gap, masks)
             _show(canvas, rules.alphabet.none, arrays.windows[row, col + step], arrays.canvases[row, col + step])
+            if arrays.cursors.size:
+                arrays.cursors[row, col + step] = canvas.cursor
         if arrays.lives.size:
             arrays.lives[row, col : col + len(history) + 1] = trace_lives(draft, history, states)
         if states[-1].tokens != examples.text(i):

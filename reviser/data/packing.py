@@ -44,6 +44,7 @@ class Packed:
     segments: npt.NDArray[np.int32]
     windows: npt.NDArray[np.int32] | None
     canvases: npt.NDArray[np.int32] | None
+    cursors: npt.NDArray[np.int32] | None
     lives: npt.NDArray[np.int32] | None
     """How long each step's token stands, and where JUMPs go (replay.py); None where the rules have no JUMP."""
     num_actions: npt.NDArray[np.int64]
@@ -123,7 +124,8 @@ class Packer:
         # Nobody knows how far an order of somebody's own fills the canvas before it ends with its target.
         longest = self.longest_canvas if has_kernel(self.order) else self.rules.max_length
         num_cells = longest + 1 if self.canvas.has_rows else 0
-        arrays = RowArrays.blank(num_rows, self.row, self.rules, width, num_cells)
+        has_cursors = self.canvas.has_cursor
+        arrays = RowArrays.blank(num_rows, self.row, self.rules, width, num_cells, has_cursors)
         fill(example_table(examples, places), examples, drawn, self.rules, arrays, self.order)
         num_actions = np.bincount(places[:, 0], sizes, num_rows).astype(np.int64)
         mark_padding(
@@ -134,8 +136,8 @@ class Packer:
         return Packed(
             arrays.actions[:, keep], arrays.labels[:, keep], arrays.valid[:, keep], arrays.positions[:, keep],
             arrays.segments[:, keep], arrays.windows[:, keep] if width else None,
-            arrays.canvases[:, keep] if num_cells else None, arrays.lives[:, keep] if arrays.lives.size else None,
-            num_actions, places, drawn.log_q, examples.length,
+            arrays.canvases[:, keep] if num_cells else None, arrays.cursors[:, keep] if has_cursors else None,
+            arrays.lives[:, keep] if arrays.lives.size else None, num_actions, places, drawn.log_q, examples.length,
         )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def draft_inputs(drafts: Sequence[Draft], config: ModelConfig, device: torch.dev
         way = len(draft.tokens), draft.cursor, alphabet, bool(draft.rules.has_jumps)
         cursors[row, 1 : len(history) + 1] = draft_cursors(*way)
     lengths = np.minimum(np.arange(longest), sizes[:, None])
-    canvas = _show(tokens, lengths, cursors, config)
+    canvas = (*_show(tokens, lengths, cursors, config), cursors if config.canvas.has_cursor else None)
     shown = CanvasInput(*(None if each is None else torch.from_numpy(each).to(device) for each in canvas))
     return DraftInputs(torch.from_numpy(actions).to(device), torch.from_numpy(counts).to(device), shown)
 

@@ -320,9 +320,11 @@ class Engine:
 
     def _shown(self, board: Board) -> CanvasInput:
         canvas = self.model.config.canvas
-        if canvas.has_windows:
-            return CanvasInput(windows=board.windows(canvas.window)[:, None])
-        return CanvasInput(rows=board.rows()[:, None]) if canvas.has_rows else CanvasInput()
+        return CanvasInput(
+            windows=board.windows(canvas.window)[:, None] if canvas.has_windows else None,
+            rows=board.rows()[:, None] if canvas.has_rows else None,
+            cursors=board.cursor[:, None] if canvas.has_cursor else None,
+        )
 
     def _collect(self, board: Board, requests: Sequence[Request]) -> Iterator[tuple[int, Decoded]]:
         """The results of rows that have finished, which are free from then on."""

@@ -12,7 +12,7 @@ What the fast decoder does is defined by this one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -105,14 +105,17 @@ def _tensor(values: object, model: Transformer) -> Tensor:
 
 def show(states: Sequence[Sequence[Canvas]], model: Transformer) -> CanvasInput:
     """What the model is shown of each canvas, for rows of equally many canvases."""
-    config, none = model.config, model.config.alphabet.none
-    if config.canvas.has_windows:
-        windows = [[state.window(config.canvas.window, none) for state in row] for row in states]
-        return CanvasInput(windows=_tensor(windows, model))
-    if config.canvas.has_rows:
-        longest = max(len(state.tokens) for row in states for state in row) + 1
-        return CanvasInput(rows=_tensor([[_row(state, longest, none) for state in row] for row in states], model))
-    return CanvasInput()
+    seen, none = model.config.canvas, model.config.alphabet.none
+    longest = max(len(state.tokens) for row in states for state in row) + 1
+
+    def each(look: Callable[[Canvas], object]) -> Tensor:
+        return _tensor([[look(state) for state in row] for row in states], model)
+
+    return CanvasInput(
+        windows=each(lambda state: state.window(seen.window, none)) if seen.has_windows else None,
+        rows=each(lambda state: _row(state, longest, none)) if seen.has_rows else None,
+        cursors=each(lambda state: state.cursor) if seen.has_cursor else None,
+    )
 
 
 def _row(state: Canvas, size: int, cursor: int) -> list[int]:

@@ -86,7 +86,7 @@ class CanvasPacker:
         mark_padding(num_places, self.context, alphabet.pad, alphabet.none, tokens, positions, segments,
                       nothing, nothing)  # fmt: skip
         valid = np.full(shape, EVERYTHING, np.int64)
-        return Packed(tokens, labels, valid, positions, segments, None, None, None, num_places, places,
+        return Packed(tokens, labels, valid, positions, segments, None, None, None, None, num_places, places,
                       drawn.rows.log_q, examples.length)  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 `--set model.canvas.kind=NAME` and a model folder's config.json choose one; settings of its own may follow the name:
 
-    none    window    pool    cross    cross-window
+    none    window    pool    cross    cross-window    window-index
     distance:buckets=8                                 a kind from a plugin, with a setting
 
 A `CanvasKind` says what it needs to see, what it costs and what the model card says of it, and makes its modules.
@@ -42,6 +42,9 @@ class CanvasKind(ABC):
 
     shows: ClassVar[Shows] = "nothing"
     """`windows`: the tokens beside the cursor; `rows`: the whole canvas (see `conditioning.CanvasInput`)."""
+
+    sees_cursor: ClassVar[bool] = False
+    """Whether it also sees where the cursor stands, counted from the front, whatever it `shows`."""
 
     @abstractmethod
     def reader(self, config: ModelConfig) -> nn.Module | None:
@@ -191,6 +194,21 @@ class WindowCanvas(CanvasKind):
 
 
 @dataclass(frozen=True)
+class IndexedWindowCanvas(WindowCanvas):
+    """The same window and where the cursor stands, by a row of a table for each boundary."""
+
+    sees_cursor = True
+
+    def reader(self, config: ModelConfig) -> nn.Module:
+        from reviser.model.conditioning import IndexedWindow
+
+        return IndexedWindow(config)
+
+    def sentence(self, config: ModelConfig) -> str:
+        return f"{config.canvas.window} tokens on each side of the cursor and the cursor's index, added to its input"
+
+
+@dataclass(frozen=True)
 class PoolCanvas(CanvasKind):
     """The whole canvas, pooled by a learned query (the paper, A.2).
 
@@ -275,3 +293,4 @@ register_canvas("window", WindowCanvas)
 register_canvas("pool", PoolCanvas)
 register_canvas("cross", CrossCanvas)
 register_canvas("cross-window", CrossWindowCanvas)
+register_canvas("window-index", IndexedWindowCanvas)

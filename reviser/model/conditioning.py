@@ -12,6 +12,7 @@ canvas_kinds.py says which kind is made of which:
 | kind | reader | block in the layers |
 |---|---|---|
 | window | `Window` | |
+| window-index | `IndexedWindow` | |
 | pool (the paper, A.2) | `Pool` | |
 | cross (the paper, A.3) | `Pool` | `CrossPool` |
 | cross-window | `WindowSlots` | `CrossWindow` |
@@ -47,7 +48,7 @@ ROWS, STEPS, PLACES = 2, 3, 4
 
 @dataclass(frozen=True, eq=False)
 class CanvasInput:
-    """The canvas after each step, as the model's canvas kind wants it: windows, rows or neither."""
+    """The canvas after each step, as the model's canvas kind wants it: windows, rows or neither, and the cursor."""
 
     windows: Tensor | None = None
     """[B, T, 2 W] int: canvas[u-W .. u-1], then canvas[u .. u+W-1]; `alphabet.none` past an edge."""
@@ -56,6 +57,8 @@ class CanvasInput:
 
     R is at most `max_length + 1` and differs from call to call. A padded step has -1 everywhere.
     """
+    cursors: Tensor | None = None
+    """[B, T] int: the boundary at which the cursor stands, 0 at the front, n behind all n tokens of the canvas."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +82,21 @@ class Window(nn.Module):
 
     def forward(self, canvas: CanvasInput, embedding: Tensor) -> Memory:
         return Memory(self.projection(self.table(_given(canvas.windows, "windows")).flatten(-2)))
+
+
+class IndexedWindow(Window):
+    """windows and cursors -> [B, T, d]: the window's vectors, each with that of the boundary at its cursor.
+
+    Boundaries beyond `max_length` share the last row.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.boundaries = nn.Embedding(config.max_length + 1, config.width)
+
+    def forward(self, canvas: CanvasInput, embedding: Tensor) -> Memory:
+        cursors = _given(canvas.cursors, "cursors").clamp(0, self.boundaries.num_embeddings - 1)
+        return Memory(super().forward(canvas, embedding).vectors + self.boundaries(cursors))
 
 
 class Pool(nn.Module):
@@ -210,7 +228,7 @@ def make_reader(kind: CanvasKind, config: ModelConfig) -> nn.Module | None:
     if is_built_in(kind):
         return kind.reader(config)
     made: Any = _call(config, "reader(config)", kind.reader, config)
-    if made is None and kind.shows == "nothing" and not kind.has_blocks:
+    if made is None and kind.shows == "nothing" and not kind.sees_cursor and not kind.has_blocks:
         return None
     return _check_module(config, "reader", made)
 
@@ -245,7 +263,10 @@ def _show_empty(config: ModelConfig, device: torch.device) -> CanvasInput:
     windows = torch.full((ROWS, STEPS, 2 * config.canvas.window), none, device=device)
     rows = torch.full((ROWS, STEPS, min(PLACES, config.max_length + 1)), -1, device=device)
     rows[..., 0] = none
-    return CanvasInput(windows if config.canvas.has_windows else None, rows if config.canvas.has_rows else None)
+    cursors = torch.zeros((ROWS, STEPS), dtype=torch.int64, device=device)
+    shown = config.canvas.has_windows, config.canvas.has_rows, config.canvas.has_cursor
+    parts = zip((windows, rows, cursors), shown, strict=True)
+    return CanvasInput(*(part if is_shown else None for part, is_shown in parts))
 
 
 def _call(config: ModelConfig, what: str, call: Callable[..., Any], *arguments: Any) -> Any:

@@ -304,7 +304,7 @@ def _sentences(order: Array, logs: Array, target: Array, offset: int, ids: Array
     for k in range(cursor, count):
         cells[right + k - cursor] = k
     at = _write(row, loss, len(row), ids[0] + STOP, 1)
-    has_jumped = False
+    has_jumped = True
     while cursor + size - right > 0:
         others = cursor + size - right - (1 if cursor else 0)
         if not has_jumped and (cursor == 0 or (others and _bits32(rng) < np.uint64(order[2]))):

@@ -1,6 +1,6 @@
 """Orders that write whole sentences out of order, each from left to right.
 
-    Sentences    takes sentences away leftwards, jumps with probability p after each: Runs with sentences for tokens
+    Sentences    takes sentences away leftwards, jumps with probability p after each: Runs, with sentences for tokens
     Outline      first the opening sentence of each group, then back to fill the groups in
 
     One . Two . Three . Four .      Outline(every=2) writes   One . Three .   JUMP   Two .   JUMP   Four .
@@ -39,8 +39,8 @@ from reviser.orders.restore import (
 )
 from reviser.orders.rng import Random, check_probability, threshold
 
-WRITTEN = -1
-"""A step that writes a sentence; other steps are jumps, and say where to."""
+WRITTEN, STOPPED = -1, -2
+"""A step that writes a sentence, and the end; other steps are jumps, and say where to."""
 NO_ENDS = "{} cuts texts at the ends of sentences, and no token is known to end one; set Rules.ends"
 
 
@@ -65,13 +65,13 @@ def check_ends(order: object, rules: Rules) -> frozenset[int]:
 class Sentences:
     """Takes sentences away leftwards and jumps with probability `jump` after each.
 
-    It begins behind the last sentence, or behind any. A jump leads behind any other sentence that is left, with equal
-    probability, and that sentence goes next. With nothing left of the cursor it always jumps. With jump=1 it jumps
-    after each: sentences in a random order, of which no two in a row are neighbours while there is another choice.
+    It begins with any sentence, or with the last. A jump leads behind any other sentence that is left, with equal
+    probability, and that sentence goes next. With nothing left of the cursor it always jumps. So what is written last
+    may stand anywhere, and the text ends there, without a jump to its end.
     """
 
     jump: float = 0.5
-    start: Literal["end", "uniform"] = "end"
+    start: Literal["end", "uniform"] = "uniform"
     by: By = "pointer"
 
     has_likelihood: ClassVar[bool] = True
@@ -98,7 +98,7 @@ class Sentences:
         if self.start == "uniform" and sizes:
             cursor, log_q = 1 + rng.below(len(sizes)), -math.log(len(sizes))
         work.cursor = sum(sizes[:cursor])
-        jumps, has_jumped = threshold(self.jump), False
+        jumps, has_jumped = threshold(self.jump), True
         while sizes:
             count = len(sizes) - (cursor > 0)
             if not has_jumped and (cursor == 0 or (count and rng.chance(jumps))):
@@ -119,13 +119,14 @@ class Sentences:
         steps = read_sentences(trajectory, check_ends(self, trajectory.draft.rules), self.by)
         if steps is None:
             return -math.inf
-        log_jump, log_stay = (math.log(p) if p else -math.inf for p in (self.jump, 1 - self.jump))
+        log_jump = math.log(self.jump) if self.jump else -math.inf
+        log_stay = math.log1p(-self.jump) if self.jump < 1 else -math.inf
         cursor, count, total = 0, 0, 0.0
-        for step, after in pairwise([*steps, WRITTEN]):
+        for step, after in pairwise([*steps, STOPPED]):
             if step == WRITTEN:
                 cursor, count = cursor + 1, count + 1
                 total += log_stay if count > 1 and after == WRITTEN else 0.0
-            elif cursor == 0:
+            elif cursor == 0 or after == STOPPED:
                 return -math.inf
             else:
                 cursor = step

@@ -108,12 +108,15 @@ def frontier(document: Document) -> list[Table]:
     columns: dict[str, Cell] = {
         "system": get("system"),
         "insertions not at the end": get("not_at_end", _percent),
+        "texts with a backward revision": get("revised", _percent),
         "bound, ppl/token": get("bound"),
         "ratio": get("bound_ratio"),
         "evalPPL": get("perplexity"),
         "ratio of evalPPL": get("perplexity_ratio"),
         "distinct-2": get("distinct_2"),
         "actions/token": get("actions_per_token"),
+        "actions/byte": get("actions_per_byte"),
+        "operations/byte": get("operations_per_byte"),
         "moves that turn back": get("turn_fraction", _percent),
     }
     rows = document["rows"]

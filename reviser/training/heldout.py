@@ -184,7 +184,7 @@ def _trim(packed: Packed) -> Packed:
 
 
 def _take(packed: Packed, rows: slice, columns: slice = slice(None)) -> Packed:
-    names = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases", "lives")
+    names = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases", "cursors", "lives")
     arrays = {name: getattr(packed, name) for name in names}
     cut: dict[str, Any] = {name: None if array is None else array[rows, columns] for name, array in arrays.items()}
     return replace(packed, num_actions=packed.num_actions[rows], **cut)

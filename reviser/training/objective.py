@@ -77,7 +77,8 @@ class Inputs:
             self.layout.starts.to(device, non_blocking=True),
             self.layout.longest,
         )
-        canvas = CanvasInput(send_some(self.canvas.windows), send_some(self.canvas.rows))
+        shown = self.canvas.windows, self.canvas.rows, self.canvas.cursors
+        canvas = CanvasInput(*map(send_some, shown))
         return Inputs(
             send(self.actions), canvas, layout, send(self.chosen), send(self.labels), send_some(self.valid),
             self.num_labels, send_some(self.jumps), send_some(self.deaths),
@@ -97,7 +98,8 @@ def host_inputs(rows: Packed, context: int, masked: bool = True, pinned: bool = 
         return wrap(np.concatenate([array.reshape(-1)[chosen], np.full(missing, -1, array.dtype)]))
 
     layout = Layout(wrap(rows.positions), wrap(rows.segments), wrap(example_starts(rows, context)), context)
-    canvas = CanvasInput(*(None if each is None else wrap(each) for each in (rows.windows, rows.canvases)))
+    shown = rows.windows, rows.canvases, rows.cursors
+    canvas = CanvasInput(*(None if each is None else wrap(each) for each in shown))
     places = wrap(np.concatenate([chosen, np.zeros(missing, np.int64)]))
     valid = pick(rows.valid) if masked else None
     jumps = find_jumps(rows)

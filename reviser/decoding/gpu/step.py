@@ -1,12 +1,10 @@
 """The step of a batch on a GPU: `Transformer.step` again, in a few Triton kernels a layer.
 
-A step of decoding does so little that its time is the number of kernels. `GpuStep` needs five a layer for few rows
-and eight for many, where the plain step needs some thirty. It reads drafts into the same `Cache`, each shape of them
-as a CUDA graph once it has come a few times. Nothing here asks the device for a value, so an engine can capture the
-step as a graph too.
+A step of decoding does so little that its time is the number of kernels. `GpuStep` needs five a layer, where the
+plain step needs some thirty. It reads drafts into the same `Cache`, each shape of them as a CUDA graph once it has
+come a few times. Nothing here asks the device for a value, so an engine can capture the step as a graph too.
 
-    few rows    norm + qkv | turn, cache, attend | out | norm + up + activation | down
-    many rows   norm, qkv  | turn, cache, attend | out, norm | up, activation | down      (products by cuBLAS)
+    norm + qkv | turn, cache, attend | out | norm + up + activation | down      (of many rows, out and down by cuBLAS)
 
 Importing this needs Triton.
 Shape letters: B rows, H heads, D head width, d width, K inputs and N outputs of a product.
@@ -21,112 +19,23 @@ import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
-from torch import Tensor, nn
+from torch import Tensor
 
 from reviser.decoding.drafts import DraftInputs
 from reviser.decoding.gpu.graph import Graph
+from reviser.decoding.gpu.products import ACTIVATIONS, activate, add_and_norm, product
 from reviser.model.cache import Cache
 from reviser.model.conditioning import CanvasInput
-from reviser.model.layers import RmsNorm, rotation
+from reviser.model.layers import rotation
 from reviser.model.pointer import Pointer
 from reviser.model.transformer import Block, Transformer
-from reviser.model.triton_kernels import LOG2E, NEVER, PLACES, _normal, packed_attention
+from reviser.model.triton_kernels import LOG2E, NEVER, PLACES, packed_attention
 
 GRAPHED_PLACES, GRAPHED_SHAPES = 1 << 15, 8
 """The largest drafts that are read as a graph, whose memory stays taken, and how many shapes of them are kept."""
 
 FEW_ROWS = 4
-"""Rows up to which one kernel for norm, product and activation beats cuBLAS with kernels around it."""
-
-NO_NORM, LAYER_NORM, RMS_NORM = (tl.constexpr(i) for i in range(3))
-NO_ACTIVATION, GELU, RELU2 = (tl.constexpr(i) for i in range(3))
-ACTIVATIONS = {"gelu": 1, "relu2": 2, "swiglu": 0}
-
-
-@triton.jit
-def _norm(x, weight, bias, cols, is_in, K, eps, NORM: tl.constexpr):
-    """A row [K] after its norm, in float32."""
-    if NORM == LAYER_NORM:
-        x = x - tl.sum(x, 0) / K
-        x = tl.where(is_in, x, 0.0)
-    x = x * tl.rsqrt(tl.sum(x * x, 0) / K + eps) * tl.load(weight + cols, mask=is_in, other=0.0).to(tl.float32)
-    if NORM == LAYER_NORM:
-        x = x + tl.load(bias + cols, mask=is_in, other=0.0).to(tl.float32)
-    return x
-
-
-@triton.jit
-def _activated(x, ACTIVATION: tl.constexpr):
-    if ACTIVATION == GELU:
-        below, _ = _normal(x)
-        x = x * below
-    if ACTIVATION == RELU2:
-        x = tl.maximum(x, 0.0)
-        x = x * x
-    return x
-
-
-@triton.jit
-def _add_and_norm(
-    x, branch, weight, bias, sums, out, K, eps, ADDS: tl.constexpr, NORM: tl.constexpr, BK: tl.constexpr
-):  # fmt: skip
-    """sums = x + branch, out = norm(sums), for one row [K]."""
-    row, cols = tl.program_id(0), tl.arange(0, BK)
-    is_in, at = cols < K, row * K + cols
-    value = tl.load(x + at, mask=is_in, other=0.0)
-    if ADDS:
-        value = (value.to(tl.float32) + tl.load(branch + at, mask=is_in, other=0.0).to(tl.float32)).to(value.dtype)
-        tl.store(sums + at, value, mask=is_in)
-    normed = _norm(value.to(tl.float32), weight, bias, cols, is_in, K, eps, NORM)
-    tl.store(out + at, normed.to(out.dtype.element_ty), mask=is_in)
-
-
-@triton.jit
-def _product(
-    x, branch, norm_weight, norm_bias, matrix, bias, sums, out, K, N, eps,
-    ADDS: tl.constexpr, NORM: tl.constexpr, BIASED: tl.constexpr, ACTIVATION: tl.constexpr,
-    BN: tl.constexpr, BK: tl.constexpr,
-):  # fmt: skip
-    """activation(norm(x + branch) matrix^T + bias) for one row and BN outputs; the first program keeps the sum."""
-    part, row = tl.program_id(0), tl.program_id(1)
-    cols = tl.arange(0, BK)
-    is_in, at = cols < K, row * K + cols
-    value = tl.load(x + at, mask=is_in, other=0.0)
-    if ADDS:
-        value = (value.to(tl.float32) + tl.load(branch + at, mask=is_in, other=0.0).to(tl.float32)).to(value.dtype)
-        if part == 0:
-            tl.store(sums + at, value, mask=is_in)
-    vector = value.to(tl.float32)
-    if NORM != NO_NORM:
-        vector = _norm(vector, norm_weight, norm_bias, cols, is_in, K, eps, NORM).to(value.dtype).to(tl.float32)
-    outs = part * BN + tl.arange(0, BN)
-    weights = tl.load(
-        matrix + outs[:, None].to(tl.int64) * K + cols[None, :], mask=(outs[:, None] < N) & is_in[None, :], other=0.0
-    )
-    result = tl.sum(weights.to(tl.float32) * vector[None, :], 1)
-    if BIASED:
-        result += tl.load(bias + outs, mask=outs < N, other=0.0).to(tl.float32)
-    result = _activated(result.to(value.dtype).to(tl.float32), ACTIVATION)
-    tl.store(out + row * N + outs, result.to(out.dtype.element_ty), mask=outs < N)
-
-
-@triton.jit
-def _activate(x, bias, out, N, BIASED: tl.constexpr, ACTIVATION: tl.constexpr, BN: tl.constexpr):
-    """activation(x + bias) of one row's BN units; a swiglu's gate stands in the first half of 2 N units."""
-    row, cols = tl.program_id(0), tl.program_id(1) * BN + tl.arange(0, BN)
-    is_in = cols < N
-    if ACTIVATION == NO_ACTIVATION:
-        gate = tl.load(x + row * 2 * N + cols, mask=is_in, other=0.0)
-        value = tl.load(x + row * 2 * N + N + cols, mask=is_in, other=0.0).to(tl.float32)
-        wide = gate.to(tl.float32)
-        silu = (wide / (1.0 + tl.exp2(-wide * LOG2E))).to(gate.dtype).to(tl.float32)
-        result = silu * value
-    else:
-        result = tl.load(x + row * N + cols, mask=is_in, other=0.0).to(tl.float32)
-        if BIASED:
-            result += tl.load(bias + cols, mask=is_in, other=0.0).to(tl.float32)
-        result = _activated(result, ACTIVATION)
-    tl.store(out + row * N + cols, result.to(out.dtype.element_ty), mask=is_in)
+"""Rows up to which products are a row at a time."""
 
 
 @triton.jit
@@ -272,7 +181,7 @@ class GpuStep:
         run = self._few if len(x) <= self.few_rows else self._many
         for layer, block in enumerate(model.blocks):
             x, branch = run(cast(Block, block), x, branch, cache, layer, counts)
-        _, hidden = self._normed(model.norm, x, branch)
+        _, hidden = add_and_norm(model.norm, x, branch)
         if model.pointer is not None and cache.pointers is not None:
             self._point(model.pointer, hidden, cache.pointers, cache.lengths, counts)
         cache.lengths.add_(counts)
@@ -316,10 +225,10 @@ class GpuStep:
         last = torch.arange(n, device=x.device) * S + drafts.counts - 1
         assert branch is not None
         if model.pointer is None or cache.pointers is None:
-            _, hidden = self._normed(model.norm, x[last], branch[last])
+            _, hidden = add_and_norm(model.norm, x[last], branch[last])
         else:
             # A pointer's keys need what stands behind every position.
-            _, every = self._normed(model.norm, x, branch)
+            _, every = add_and_norm(model.norm, x, branch)
             keys = model.pointer.key(every[: n * S]).unflatten(0, (n, S))
             cache.pointers[:, :S].index_copy_(0, rows, keys)
             hidden = every[last]
@@ -332,7 +241,7 @@ class GpuStep:
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         config, (n, S), attention, mlp = self.model.config, shape, block.attention, block.mlp
         H, D = config.num_heads, config.head_width
-        x, normed = self._normed(block.attention_norm, x, branch)
+        x, normed = add_and_norm(block.attention_norm, x, branch)
         qkv = attention.heads(normed)
         cos, sin = turn if self.model.positions is None else (turn[0][:0],) * 2
         mixed, _, turned = packed_attention(qkv, cos, sin, firsts, firsts, 0.0, firsts[:1])
@@ -341,74 +250,39 @@ class GpuStep:
             turned, qkv, rows, cache.keys[layer], cache.values[layer], S, cache.context + 1,
             H=H, D=D, BH=triton.next_power_of_2(H), num_warps=4,
         )  # fmt: skip
-        x, normed = self._normed(block.mlp_norm, x, attention.out(mixed.flatten(1)))
-        units = self._activate(mlp.up.bias, F.linear(normed, mlp.up.weight), ACTIVATIONS[mlp.activation])
+        x, normed = add_and_norm(block.mlp_norm, x, attention.out(mixed.flatten(1)))
+        units = activate(mlp.up.bias, F.linear(normed, mlp.up.weight), ACTIVATIONS[mlp.activation])
         return x, mlp.down(units)
 
     def _few(
         self, block: Block, x: Tensor, branch: Tensor | None, cache: Cache, layer: int, counts: Tensor
     ) -> tuple[Tensor, Tensor]:
         activation, mlp = ACTIVATIONS[block.mlp.activation], block.mlp
-        x, qkv = self._product(block.attention.qkv, x, branch, block.attention_norm)
-        _, branch = self._product(block.attention.out, self._attend(block, qkv, cache, layer, counts))
-        x, units = self._product(mlp.up, x, branch, block.mlp_norm, activation)
+        x, qkv = product(block.attention.qkv, x, branch, block.attention_norm)
+        _, branch = product(block.attention.out, self._attend(block, qkv, cache, layer, counts))
+        x, units = product(mlp.up, x, branch, block.mlp_norm, activation)
         if mlp.activation == "swiglu":
-            units = self._activate(mlp.up.bias, units, activation)
-        return x, self._product(mlp.down, units)[1]
+            units = activate(mlp.up.bias, units, activation)
+        return x, product(mlp.down, units)[1]
 
     def _many(
         self, block: Block, x: Tensor, branch: Tensor | None, cache: Cache, layer: int, counts: Tensor
     ) -> tuple[Tensor, Tensor]:
-        mlp = block.mlp
-        x, normed = self._normed(block.attention_norm, x, branch)
-        mixed = self._attend(block, block.attention.qkv(normed), cache, layer, counts)
-        x, normed = self._normed(block.mlp_norm, x, block.attention.out(mixed))
-        units = self._activate(mlp.up.bias, F.linear(normed, mlp.up.weight), ACTIVATIONS[mlp.activation])
+        activation, mlp = ACTIVATIONS[block.mlp.activation], block.mlp
+        x, qkv = product(block.attention.qkv, x, branch, block.attention_norm, is_tiled=True)
+        branch = block.attention.out(self._attend(block, qkv, cache, layer, counts))
+        x, units = product(mlp.up, x, branch, block.mlp_norm, activation, is_tiled=True)
+        if mlp.activation == "swiglu":
+            units = activate(mlp.up.bias, units, activation)
         return x, mlp.down(units)
 
     def _point(self, pointer: Pointer, hidden: Tensor, pointers: Tensor, lengths: Tensor, counts: Tensor) -> None:
         """Keep the pointer's keys of a step."""
         is_few, (_, places, P) = len(hidden) <= self.few_rows, pointers.shape
-        keys = self._product(pointer.key_matrix, hidden)[1] if is_few else pointer.key(hidden)
+        keys = product(pointer.key_matrix, hidden)[1] if is_few else pointer.key(hidden)
         _keep_pointer[(len(keys),)](
             keys, pointers, lengths, counts, places, P, BP=triton.next_power_of_2(P), num_warps=1
         )  # fmt: skip
-
-    def _normed(self, norm: nn.Module, x: Tensor, branch: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x plus its branch, and the norm of that."""
-        sums, out, K = x if branch is None else torch.empty_like(x), torch.empty_like(x), x.shape[-1]
-        kind, weight, bias, eps = _parts_of(norm)
-        _add_and_norm[(len(x),)](
-            x, x if branch is None else branch, weight, bias, sums, out, K, eps,
-            ADDS=branch is not None, NORM=kind, BK=triton.next_power_of_2(K), num_warps=4,
-        )  # fmt: skip
-        return sums, out
-
-    def _product(
-        self, linear: nn.Linear, x: Tensor, branch: Tensor | None = None, norm: nn.Module | None = None,
-        activation: int = 0,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """x plus its branch, and activation(linear(norm(that)))."""
-        N, K = linear.weight.shape
-        sums, out = x if branch is None else torch.empty_like(x), x.new_empty(len(x), N)
-        kind, weight, bias, eps = (0, x, x, 0.0) if norm is None else _parts_of(norm)
-        part = 4 if K <= 1024 else 1
-        _product[(triton.cdiv(N, part), len(x))](
-            x, x if branch is None else branch, weight, bias, linear.weight,
-            x if linear.bias is None else linear.bias, sums, out, K, N, eps,
-            ADDS=branch is not None, NORM=kind, BIASED=linear.bias is not None, ACTIVATION=activation,
-            BN=part, BK=triton.next_power_of_2(K), num_warps=4,
-        )  # fmt: skip
-        return sums, out
-
-    def _activate(self, bias: Tensor | None, units: Tensor, activation: int) -> Tensor:
-        N = units.shape[1] // (1 if activation else 2)
-        out = units.new_empty(len(units), N)
-        _activate[(len(units), triton.cdiv(N, 1024))](
-            units, units if bias is None else bias, out, N,
-            BIASED=bias is not None, ACTIVATION=activation, BN=1024, num_warps=4,
-        )  # fmt: skip
-        return out
 
     def _attend(self, block: Block, qkv: Tensor, cache: Cache, layer: int, counts: Tensor) -> Tensor:
         config, attention, (cos, sin) = self.model.config, block.attention, self._turn
@@ -424,11 +298,3 @@ class GpuStep:
             NORMED=norms[0] is not None, TURNED=self.model.positions is None, H=H, D=D, BN=slots, num_warps=warps,
         )  # fmt: skip
         return out
-
-
-def _parts_of(norm: nn.Module) -> tuple[int, Tensor, Tensor, float]:
-    """Kind, weight, bias (or something to point at) and eps of a norm."""
-    if isinstance(norm, RmsNorm):
-        return 2, norm.weight, norm.weight, cast(float, norm.eps)
-    assert isinstance(norm, nn.LayerNorm)
-    return 1, norm.weight, norm.bias, norm.eps

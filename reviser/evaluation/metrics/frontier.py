@@ -55,8 +55,11 @@ def _row(name: str, against: str, edits: Row, texts: Mapping[str, Row], bounds: 
     row = {
         "system": name,
         "not_at_end": edits["non_end_append_fraction"],
+        "revised": edits["revised_fraction"],
         "turn_fraction": edits["turn_fraction"],
         "actions_per_token": edits["actions_per_token"],
+        "actions_per_byte": edits["actions_per_byte"],
+        "operations_per_byte": edits["operations_per_byte"],
         "perplexity": own.get("perplexity"),
         "perplexity_ratio": perplexity_ratio(own, None if name == against else other),
         "distinct_2": own.get("distinct_2"),
