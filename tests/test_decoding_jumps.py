@@ -61,14 +61,17 @@ def assert_protected(draft: Draft, written: Decoded) -> None:
 
 @pytest.mark.parametrize("max_examples", [12, pytest.param(200, marks=pytest.mark.slow)])
 def test_all_decoders_write_what_the_plain_one_writes(max_examples):
-    settings(max_examples=max_examples)(write_alike)()
+    @settings(max_examples=max_examples)
+    @given(st.sampled_from(KINDS), st.sampled_from(OPERATOR_SETS), many_samplings, st.integers(1, 4), st.data())
+    def try_some(kind, operators, sampling, num_rows, data):
+        check_writing(
+            MODELS[kind], sampling, num_rows, data.draw(st.lists(requests(operators), min_size=1, max_size=6))
+        )
+
+    try_some()
 
 
-@given(
-    st.sampled_from(KINDS), st.sampled_from(OPERATOR_SETS), many_samplings, st.integers(1, 4), st.data()
-)  # fmt: skip
-def write_alike(kind, operators, sampling, num_rows, data):
-    asked, model = data.draw(st.lists(requests(operators), min_size=1, max_size=6)), MODELS[kind]
+def check_writing(model, sampling, num_rows, asked):
     plain = [decode(model, each.draft, sampling, each.max_actions, each.number) for each in asked]
     for engine in engines(model, sampling, num_rows):
         for request, wanted, written in zip(asked, plain, engine.write(asked), strict=True):
@@ -82,12 +85,15 @@ def write_alike(kind, operators, sampling, num_rows, data):
 
 @pytest.mark.parametrize("max_examples", [12, pytest.param(200, marks=pytest.mark.slow)])
 def test_cached_probabilities_are_those_of_one_forward_pass(max_examples):
-    settings(max_examples=max_examples)(score_alike)()
+    @settings(max_examples=max_examples)
+    @given(st.sampled_from(KINDS), st.sampled_from(OPERATOR_SETS), many_samplings, st.data())
+    def try_some(kind, operators, sampling, data):
+        check_scores(MODELS[kind], sampling, data.draw(st.lists(requests(operators), min_size=1, max_size=3)))
+
+    try_some()
 
 
-@given(st.sampled_from(KINDS), st.sampled_from(OPERATOR_SETS), many_samplings, st.data())
-def score_alike(kind, operators, sampling, data):
-    asked, model = data.draw(st.lists(requests(operators), min_size=1, max_size=3)), MODELS[kind]
+def check_scores(model, sampling, asked):
     for engine in engines(model, sampling, 2, num_alternatives=ALPHABET.size):
         for request, written in zip(asked, engine.write(asked), strict=True):
             scored = score_actions(model, request.draft, written.actions, request.budget(model.config.context))
