@@ -27,7 +27,7 @@ from reviser.orders.policies import (
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import format_order, parse_order
 from reviser.orders.rng import Random
-from reviser.orders.sentences import Outline, Sentences
+from reviser.orders.sentences import Ending, Outline, Sentences
 
 ALPHABET = Alphabet(num_text=60, pad=0)
 ALL = Rules(ALPHABET, frozenset(OPERATORS), max_length=128, ends=frozenset({3, 7, 9}))
@@ -57,6 +57,7 @@ orders = st.one_of(
         by=st.sampled_from(["moves", "pointer"]),
     ),
     st.builds(Outline, every=st.integers(2, 5), by=st.sampled_from(["moves", "pointer"])),
+    st.builds(Ending, sentences=st.integers(1, 4), by=st.sampled_from(["moves", "pointer"])),
     st.builds(
         Scramble,
         edit=st.floats(0.0, 0.3),

@@ -19,7 +19,7 @@ from reviser.orders.policies import LeftToRight, Mixture, Runs, has_kernel, need
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import parse_order
 from reviser.orders.rng import Random
-from reviser.orders.sentences import Outline, Sentences, cut_sentences
+from reviser.orders.sentences import Ending, Outline, Sentences, cut_sentences
 
 ALPHABET = Alphabet(num_text=60, pad=0)
 ENDS = frozenset({40, 41})
@@ -116,13 +116,13 @@ def test_what_cannot_be_drawn_has_no_probability(text, order, number, data):
 
 def test_a_trajectory_written_the_other_way_cannot_be_drawn():
     draft, text = Draft.continuation((), RULES), (1, 40, 2, 40, 3, 40)
-    for order in (Sentences, Outline):
+    for order in (Sentences, Outline, Ending):
         moves, pointer = (order(by=by).draw(draft, text, Random.of(1)) for by in ("moves", "pointer"))
         assert moves.actions != pointer.actions
         assert moves.log_q == pointer.log_q
         assert order(by="moves").log_q(pointer) == order(by="pointer").log_q(moves) == -math.inf
     deleted = trajectory((1, ALPHABET.delete, 1))
-    assert Sentences().log_q(deleted) == Outline().log_q(deleted) == -math.inf
+    assert Sentences().log_q(deleted) == Outline().log_q(deleted) == Ending().log_q(deleted) == -math.inf
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -131,7 +131,9 @@ def test_one_sentence_or_no_jump_is_left_to_right(text):
     plain = LeftToRight().draw(draft, text, Random.of(0))
     is_one = len(cut_sentences(text, ENDS)) <= 1
     for number in range(10 if is_one else 1):
-        for order in (Sentences(0.9), Sentences(1.0, "end"), Outline()) if is_one else (Sentences(0.0, "end"),):
+        for order in (
+            (Sentences(0.9), Sentences(1.0, "end"), Outline(), Ending()) if is_one else (Sentences(0.0, "end"),)
+        ):
             drawn = order.draw(draft, text, Random.of(number))
             assert (drawn.actions, drawn.log_q) == (plain.actions, 0.0)
     assert Sentences(0.0, "end").log_q(plain) == 0.0
@@ -149,6 +151,19 @@ def test_an_outline_goes_back_to_fill_its_groups():
     assert by_threes.final.tokens == text
     assert Outline(3).log_q(drawn) == -math.inf
     assert Outline(5).draw(draft, text, Random.of(0)).actions == (*text[1:-1], ALPHABET.stop)
+
+
+def test_an_ending_is_written_first():
+    one, two, three = ((i, 40) for i in range(1, 4))
+    draft, jump = Draft.infill((9,), (8,), RULES), ALPHABET.jump
+    text = (9, *one, *two, *three, 8)
+    drawn = Ending().draw(draft, text, Random.of(0))
+    assert drawn.actions == (*three, jump(1), *one, *two, ALPHABET.stop)
+    assert (drawn.final.tokens, drawn.log_q, Ending().log_q(drawn)) == (text, 0.0, 0.0)
+    by_twos = Ending(2).draw(draft, text, Random.of(0))
+    assert by_twos.actions == (*two, *three, jump(1), *one, ALPHABET.stop)
+    assert Ending(2).log_q(drawn) == -math.inf
+    assert Ending(3).draw(draft, text, Random.of(0)).actions == (*text[1:-1], ALPHABET.stop)
 
 
 def test_a_mixture_counts_each_way_to_draw_a_trajectory():
@@ -170,7 +185,7 @@ def test_orders_say_whether_they_need_ends():
     assert needs_ends(parse_order("0.5*runs+0.5*outline:every=3"))
     assert not needs_ends(parse_order("0.5*runs:by=pointer+0.5*left-to-right"))
     bare = Rules(ALPHABET, frozenset(OPERATORS))
-    for order in (Sentences(), Outline()):
+    for order in (Sentences(), Outline(), Ending()):
         wanted = f"{type(order).__name__} cuts texts at the ends of sentences, and no token is known to end one"
         for way in (order.draw, lambda *given, order=order: draw(order, *given)):
             with pytest.raises(ConfigError, match=wanted):
@@ -186,6 +201,7 @@ def test_orders_say_whether_they_need_ends():
         (lambda: Sentences(start="front"), "start='front' does not exist; choose from end, uniform"),
         (lambda: Sentences(by="foot"), "by='foot' does not exist; choose from moves, pointer"),
         (lambda: Outline(1), "every=1 is not a number of sentences in a group; it must be at least 2"),
+        (lambda: Ending(0), "sentences=0 is not a number of sentences; it must be at least 1"),
         (lambda: Runs(by="foot"), "by='foot' does not exist; choose from moves, pointer"),
     ],
 )
@@ -195,7 +211,7 @@ def test_settings_that_cannot_be_are_refused(make, text):
 
 
 @pytest.mark.parametrize("by", ["moves", "pointer"])
-@pytest.mark.parametrize("kind", [Sentences, partial(Sentences, 1.0), Outline, Runs])
+@pytest.mark.parametrize("kind", [Sentences, partial(Sentences, 1.0), Outline, Ending, Runs])
 def test_many_long_targets_draw_like_one(kind, by):
     """Texts given before the targets shift the boundaries that JUMPs name; ways over 512 tokens take more MOVEs."""
     count, order, generator = 12, kind(by=by), np.random.default_rng(3)
@@ -220,7 +236,7 @@ def test_many_long_targets_draw_like_one(kind, by):
 
 @given(st.lists(st.sampled_from([1, 2, 40, 41]), max_size=20), st.integers(0, 30))
 def test_a_row_that_is_too_short_is_said(text, capacity):
-    for order in (Sentences(0.5), Outline()):
+    for order in (Sentences(0.5), Outline(), Ending()):
         rows, zero = allocate_rows(1, capacity + 1), np.zeros(1, np.int64)
         draw_rows(
             [encode_order(order)], zero, RULES, np.array(text, np.int32), zero, zero + len(text), zero + 99, zero,

@@ -27,7 +27,7 @@ from reviser.orders.policies import LeftToRight, Order, RandomWalk, Runs, has_ke
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.restore import check_blank
 from reviser.orders.rng import Random, threshold
-from reviser.orders.sentences import NO_ENDS, Outline, Sentences, check_ends
+from reviser.orders.sentences import NO_ENDS, Ending, Outline, Sentences, check_ends
 
 Ints = npt.NDArray[Any]
 
@@ -39,7 +39,7 @@ class Code:
     """An order as the kernels read it."""
 
     order: npt.NDArray[np.int64]
-    """Kind, start, threshold, noise threshold, noise from document, moves, budget, by pointer, size of a group."""
+    """Kind, start, threshold, noise threshold, noise from document, moves, budget, by pointer, sentences."""
     logs: npt.NDArray[np.float64]
 
 
@@ -57,6 +57,8 @@ def encode_order(order: Order) -> Code:
             kind, chance = kernels.SENTENCES, order.jump
         case Outline():
             kind, every = kernels.OUTLINE, order.every
+        case Ending():
+            kind, every = kernels.ENDING, order.sentences
         case _:
             raise ConfigError(f"{type(order).__name__} has no kernel; draw it with its own draw method")
     start, budget = _STARTS[getattr(order, "start", "end")], getattr(order, "budget", None)
@@ -153,7 +155,7 @@ def draw_rows(
     offsets[i]: how many tokens are given before the target, for JUMPs count from the front of the canvas.
     """
     orders, logs = np.stack([code.order for code in codes]), np.stack([code.logs for code in codes])
-    if not rules.ends and np.isin(orders[:, 0], (kernels.SENTENCES, kernels.OUTLINE)).any():
+    if not rules.ends and np.isin(orders[:, 0], (kernels.SENTENCES, kernels.OUTLINE, kernels.ENDING)).any():
         raise ConfigError(NO_ENDS.format("an order"))
     kernels.draw_many(
         orders, logs, which, tokens, firsts, lasts, rooms, offsets, encode_ids(rules), encode_ends(rules), states,

@@ -21,7 +21,7 @@ from reviser.actions import DELETE, JUMPS, MAX_MOVE_EXPONENT, MOVES, STOP
 Ints = npt.NDArray[np.int32]
 Array = npt.NDArray[Any]
 
-RANDOM_WALK, RUNS, LEFT_TO_RIGHT, SENTENCES, OUTLINE = range(5)
+RANDOM_WALK, RUNS, LEFT_TO_RIGHT, SENTENCES, OUTLINE, ENDING = range(6)
 UNIFORM, FRONT, END = range(3)
 TOO_LONG, NO_DRAW = -1, -2
 
@@ -363,6 +363,21 @@ def _outline(order: Array, target: Array, offset: int, ids: Array, is_end: Array
 
 
 @jit
+def _ending(order: Array, target: Array, offset: int, ids: Array, is_end: Array, row: Array, loss: Array) -> int:
+    stops: Array = np.empty(len(target) + 1, np.int64)
+    count, size = _cut_sentences(target, is_end, stops), len(target)
+    cut = stops[count - order[8]] if count > order[8] else size
+    at = _write(row, loss, len(row), ids[0] + STOP, 1)
+    if at < size + (_longest_way(order[7], size) if cut < size else 0):
+        return TOO_LONG
+    at = _write_text(row, loss, at, target, 0, cut)
+    if cut < size:
+        at = _write_way(row, loss, at, ids, order[7], offset, size - cut, 0)
+        at = _write_text(row, loss, at, target, cut, size)
+    return at
+
+
+@jit
 def draw_one(order: Array, logs: Array, target: Array, room: int, offset: int, ids: Array, is_end: Array, rng: Array,
              cells: Array, row: Array, loss: Array) -> Any:  # fmt: skip
     """Draw one trajectory into the end of `row`; returns where it begins (or TOO_LONG, NO_DRAW) and log q.
@@ -375,6 +390,8 @@ def draw_one(order: Array, logs: Array, target: Array, room: int, offset: int, i
         return _left_to_right(target, ids[0] + STOP, row, loss), 0.0
     if order[0] == OUTLINE:
         return _outline(order, target, offset, ids, is_end, row, loss), 0.0
+    if order[0] == ENDING:
+        return _ending(order, target, offset, ids, is_end, row, loss), 0.0
     if order[0] == SENTENCES:
         return _sentences(order, logs, target, offset, ids, is_end, rng, cells, row, loss)
     if order[0] == RUNS:

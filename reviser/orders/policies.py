@@ -5,6 +5,7 @@
     LeftToRight  append only; with it the model is an ordinary autoregressive one
     Sentences    take whole sentences away, jump with probability p after each (sentences.py)
     Outline      the first sentence of each group first, then the others (sentences.py)
+    Ending       the last sentence first, then what leads up to it (sentences.py)
     Diff         the shortest edit script between two texts (align.py)
     Mixture      one of several, drawn anew for each trajectory
 
@@ -40,7 +41,7 @@ from reviser.orders.restore import (
     read_jump,
 )
 from reviser.orders.rng import Random, check_probability, threshold
-from reviser.orders.sentences import Outline, Sentences
+from reviser.orders.sentences import Ending, Outline, Sentences
 
 NoiseSource = Literal["vocabulary", "document"]
 MAX_REDRAWS = 1000
@@ -339,7 +340,7 @@ class Mixture:
         return most + math.log(sum(math.exp(term - most) for term in terms)) if most > -math.inf else most
 
 
-WITH_KERNEL = (RandomWalk, Runs, LeftToRight, Sentences, Outline)
+WITH_KERNEL = (RandomWalk, Runs, LeftToRight, Sentences, Outline, Ending)
 
 
 def has_kernel(order: Order) -> bool:

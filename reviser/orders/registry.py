@@ -1,6 +1,6 @@
 """Orders by name, as the command line and recipes write them.
 
-    random-walk    runs    left-to-right    sentences    outline    diff
+    random-walk    runs    left-to-right    sentences    outline    ending    diff
     runs:jump=0.05,start=end                   a setting of the order's own
     0.7*runs:jump=0.05+0.3*left-to-right       a mixture
 
@@ -18,7 +18,7 @@ from reviser.actions import check_operators
 from reviser.config import parse_setting
 from reviser.errors import ConfigError, ReviserError
 from reviser.orders.policies import Diff, LeftToRight, Mixture, Order, RandomWalk, Runs
-from reviser.orders.sentences import Outline, Sentences
+from reviser.orders.sentences import Ending, Outline, Sentences
 from reviser.plugins import Registry
 
 MEMBERS = ("draw", "log_q", "needs", "has_likelihood")
@@ -73,6 +73,7 @@ register_order("runs", Runs)
 register_order("left-to-right", LeftToRight)
 register_order("sentences", Sentences)
 register_order("outline", Outline)
+register_order("ending", Ending)
 register_order("diff", Diff)
 
 

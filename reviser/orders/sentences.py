@@ -2,8 +2,10 @@
 
     Sentences    takes sentences away leftwards, jumps with probability p after each: Runs, with sentences for tokens
     Outline      first the opening sentence of each group, then back to fill the groups in
+    Ending       first the ending, then back to write what leads up to it
 
     One . Two . Three . Four .      Outline(every=2) writes   One . Three .   JUMP   Two .   JUMP   Four .
+                                    Ending() writes           Four .   JUMP   One . Two . Three .
 
 A sentence ends with a token of `Rules.ends`; where several follow each other, such as a full stop and a line break,
 with the last of them. What stands behind the last end is a sentence too, so a text without ends is one, and is
@@ -19,6 +21,7 @@ written from left to right.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -136,27 +139,21 @@ class Sentences:
         return total if cursor == count else -math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """First the opening sentence of each group of `every` sentences, then back to the front to fill the groups in.
+class Planned(ABC):
+    """An order with one trajectory for each text, so q = 1: stretches of it, with the jumps between their places."""
 
-    One trajectory for each text, so q = 1. A text of one group is written from left to right.
-    """
-
-    every: int = 2
-    by: By = "pointer"
-
+    __slots__ = ()
+    by: By
     has_likelihood: ClassVar[bool] = True
     needs_ends: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.every < 2:
-            raise ConfigError(f"every={self.every} is not a number of sentences in a group; it must be at least 2")
-        check_by(self.by)
 
     @property
     def needs(self) -> frozenset[str]:
         return jump_needs(self.by)
+
+    @abstractmethod
+    def plan(self, stops: list[int]) -> list[tuple[int, int]]:
+        """The stretches of a text whose sentences end at `stops`, in the order they are written."""
 
     def draw(self, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
         actions = self._write(draft, check_blank(self, draft, target))
@@ -164,22 +161,64 @@ class Outline:
 
     def _write(self, draft: Draft, tokens: tuple[int, ...]) -> tuple[int, ...]:
         alphabet, offset = draft.rules.alphabet, draft.prefix
-        sentences = list(pairwise([0, *cut_sentences(tokens, check_ends(self, draft.rules))]))
-        groups = [sentences[k : k + self.every] for k in range(0, len(sentences), self.every)]
-        actions = [token for group in groups for token in tokens[slice(*group[0])]]
-        cursor = len(actions)
-        for group in groups:
-            opened, closed = group[0][1], group[-1][1]
-            if opened < closed:
-                actions += alphabet.way(offset + cursor, offset + opened, self.by == "pointer")
-                actions += tokens[opened:closed]
-                cursor = closed
+        actions, written, cursor = list[int](), list[tuple[int, int]](), 0
+        for start, end in self.plan(cut_sentences(tokens, check_ends(self, draft.rules))):
+            place = sum(there[1] - there[0] for there in written if there[0] < start)
+            if place != cursor:
+                actions += alphabet.way(offset + cursor, offset + place, self.by == "pointer")
+            actions += tokens[start:end]
+            written.append((start, end))
+            cursor = place + end - start
         return (*actions, alphabet.stop)
 
     def log_q(self, trajectory: Trajectory) -> float:
         draft = trajectory.draft
         again = self._write(draft, draft.editable(trajectory.final.tokens))
         return 0.0 if again == trajectory.actions else -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Outline(Planned):
+    """First the opening sentence of each group of `every` sentences, then back to the front to fill the groups in.
+
+    A text of one group is written from left to right.
+    """
+
+    every: int = 2
+    by: By = "pointer"
+
+    def __post_init__(self) -> None:
+        if self.every < 2:
+            raise ConfigError(f"every={self.every} is not a number of sentences in a group; it must be at least 2")
+        check_by(self.by)
+
+    def plan(self, stops: list[int]) -> list[tuple[int, int]]:
+        sentences = list(pairwise([0, *stops]))
+        groups = [sentences[k : k + self.every] for k in range(0, len(sentences), self.every)]
+        rest = [(group[0][1], group[-1][1]) for group in groups if len(group) > 1]
+        return [group[0] for group in groups] + rest
+
+
+@dataclass(frozen=True, slots=True)
+class Ending(Planned):
+    """First the last `sentences` sentences, then back to the front to write what leads up to them.
+
+    A text with no more sentences than that is written from left to right.
+    """
+
+    sentences: int = 1
+    by: By = "pointer"
+
+    def __post_init__(self) -> None:
+        if self.sentences < 1:
+            raise ConfigError(f"sentences={self.sentences} is not a number of sentences; it must be at least 1")
+        check_by(self.by)
+
+    def plan(self, stops: list[int]) -> list[tuple[int, int]]:
+        if len(stops) <= self.sentences:
+            return [(0, stops[-1])] if stops else []
+        cut = stops[-1 - self.sentences]
+        return [(cut, stops[-1]), (0, cut)]
 
 
 def read_sentences(trajectory: Trajectory, ends: Set[int], by: By) -> list[int] | None:
