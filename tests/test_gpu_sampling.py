@@ -44,3 +44,17 @@ def test_the_fused_chooser_chooses_what_the_plain_one_does(sampling: Sampling, s
     wanted, got = (each.log_probabilities(logits.clone(), valid) for each in (plain, fused))
     torch.testing.assert_close(got, wanted, atol=1e-5, rtol=1e-5)
     assert torch.equal(fused.draw(wanted, valid, uniforms), plain.draw(wanted, valid, uniforms))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 5), st.integers(1800, 2100), st.integers(0, 10**6), st.booleans())
+def test_the_highest_are_found_in_the_highest_groups(count: int, size: int, seed: int, has_ties: bool) -> None:
+    torch.manual_seed(seed)
+    scores = torch.randn(3, size, device=DEVICE) * 3
+    scores = scores.round() if has_ties else scores
+    scores[0, count - 1 :] = -torch.inf
+    values, ids = GpuChooser(Sampling(), ALPHABET, DEVICE)._highest(scores, count)
+    torch.testing.assert_close(values, scores.topk(count).values, atol=0, rtol=0)
+    found = values > -torch.inf
+    assert torch.equal(scores.gather(1, ids.clamp(max=size - 1))[found], values[found])
+    assert all(len(set(row.tolist())) == count for row in ids)

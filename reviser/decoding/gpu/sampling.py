@@ -18,6 +18,8 @@ from reviser.model.triton_kernels import LOG2E, NEVER
 
 MOST_CANDIDATES = 128
 """Beyond these the draw, which compares each candidate with each, is torch's."""
+GROUP = 64
+"""Scores that are looked at together in the search for the highest."""
 
 
 @triton.jit
@@ -49,6 +51,26 @@ def _log_probabilities(
         shift = tl.minimum(tl.maximum(cols - num_text, 0), SPECIAL).to(tl.int64)
         is_on = tl.where(cols < num_text, can_insert & (cols != pad), ((bits >> shift) & 1) != 0)
         tl.store(out + row * A + cols, tl.where(is_on, x - normaliser, float("-inf")), mask=cols < A)
+
+
+@triton.jit
+def _highest_of_groups(scores, out, A, num, GROUP: tl.constexpr, BLOCK: tl.constexpr):
+    """One row's BLOCK groups of scores: the highest of each."""
+    row, groups = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    cols = groups[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+    x = tl.load(scores + row * A + cols, mask=cols < A, other=float("-inf"))
+    tl.store(out + row * num + groups, tl.max(x, 1), mask=groups < num)
+
+
+@triton.jit
+def _gather_groups(scores, groups, out, A, count, GROUP: tl.constexpr, BLOCK: tl.constexpr):
+    """One row: the scores of its groups [count], one group after the other."""
+    row, at = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    is_in = at < count * GROUP
+    group = tl.load(groups + row * count + at // GROUP, mask=is_in, other=0)
+    cols = group * GROUP + at % GROUP
+    x = tl.load(scores + row * A + cols, mask=is_in & (cols < A), other=float("-inf"))
+    tl.store(out + row * count * GROUP + at, x, mask=is_in)
 
 
 @triton.jit
@@ -127,6 +149,21 @@ class GpuChooser(Chooser):
             SPECIAL=NUM_SPECIAL, BLOCK=4096, num_warps=16,
         )  # fmt: skip
         return out
+
+    def _highest(self, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The highest stand in the groups with the highest ones: a few groups are searched, not all the scores."""
+        B, A = scores.shape
+        num = triton.cdiv(A, GROUP)
+        if num <= 4 * count or not scores.is_contiguous():
+            return super()._highest(scores, count)
+        tops, some = scores.new_empty(B, num), scores.new_empty(B, count * GROUP)
+        _highest_of_groups[(B, triton.cdiv(num, 64))](scores, tops, A, num, GROUP=GROUP, BLOCK=64, num_warps=4)
+        groups = tops.topk(count, sorted=False).indices
+        _gather_groups[(B, triton.cdiv(count * GROUP, 1024))](
+            scores, groups, some, A, count, GROUP=GROUP, BLOCK=1024, num_warps=4
+        )
+        values, places = some.topk(count)
+        return values, groups.gather(1, places // GROUP) * GROUP + places % GROUP
 
     def draw(
         self,
