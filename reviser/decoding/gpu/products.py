@@ -1,7 +1,7 @@
 """Products for decoding on a GPU, with the norm before and the activation behind them in the same kernel.
 
     add_and_norm   x + branch, and its norm
-    product        x + branch, and activation(norm(that) W^T + b): a row at a time for few rows, in tiles for many
+    product        x + branch, and activation(norm(that) W^T + b), a row at a time
     activate       activation(x + b); a swiglu's gate too
 
 A step of decoding multiplies so little that its time is the number of its kernels. Importing this needs Triton.
@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor, nn
 
 from reviser.model.layers import RmsNorm
-from reviser.model.triton_kernels import LOG2E, PRECISION, _normal
+from reviser.model.triton_kernels import LOG2E, _normal
 
 NO_NORM, LAYER_NORM, RMS_NORM = (tl.constexpr(i) for i in range(3))
 NO_ACTIVATION, GELU, RELU2 = (tl.constexpr(i) for i in range(3))
@@ -93,69 +93,6 @@ def _product(
 
 
 @triton.jit
-def _load_sum(x, branch, at, mask, ADDS: tl.constexpr):
-    """x + branch, rounded as it is kept."""
-    value = tl.load(x + at, mask=mask, other=0.0)
-    if ADDS:
-        value = (value.to(tl.float32) + tl.load(branch + at, mask=mask, other=0.0).to(tl.float32)).to(value.dtype)
-    return value
-
-
-@triton.jit
-def _tiles(
-    x, branch, norm_weight, norm_bias, matrix, bias, sums, out, M, K, N, eps,
-    ADDS: tl.constexpr, NORM: tl.constexpr, BIASED: tl.constexpr, ACTIVATION: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-):  # fmt: skip
-    """`_product` of BM rows and BN outputs; what a row gives does not depend on its neighbours."""
-    part, rows = tl.program_id(0), tl.program_id(1) * BM + tl.arange(0, BM)
-    outs, cols = part * BN + tl.arange(0, BN), tl.arange(0, BK)
-    # Of squares for an RMS norm, of the numbers themselves for a layer norm.
-    total = tl.zeros((BM,), tl.float32)
-    for k in range(0, K, BK):
-        at, mask = rows[:, None] * K + k + cols[None, :], (rows[:, None] < M) & (k + cols[None, :] < K)
-        value = _load_sum(x, branch, at, mask, ADDS)
-        if ADDS:
-            keeps = part == 0
-            if keeps:
-                tl.store(sums + at, value, mask=mask)
-        wide = value.to(tl.float32)
-        if NORM == RMS_NORM:
-            wide = wide * wide
-        total += tl.sum(wide, 1)
-    mean = total / K
-    if NORM == LAYER_NORM:
-        total = tl.zeros((BM,), tl.float32)
-        for k in range(0, K, BK):
-            at, mask = rows[:, None] * K + k + cols[None, :], (rows[:, None] < M) & (k + cols[None, :] < K)
-            centred = tl.where(mask, _load_sum(x, branch, at, mask, ADDS).to(tl.float32) - mean[:, None], 0.0)
-            total += tl.sum(centred * centred, 1)
-    scale = tl.rsqrt(total / K + eps)
-    result = tl.zeros((BM, BN), tl.float32)
-    for k in range(0, K, BK):
-        is_in = k + cols < K
-        at, mask = rows[:, None] * K + k + cols[None, :], (rows[:, None] < M) & is_in[None, :]
-        value = _load_sum(x, branch, at, mask, ADDS)
-        if NORM != NO_NORM:
-            wide = value.to(tl.float32)
-            if NORM == LAYER_NORM:
-                wide = wide - mean[:, None]
-            gain = tl.load(norm_weight + k + cols, mask=is_in, other=0.0).to(tl.float32)
-            wide = wide * scale[:, None] * gain[None, :]
-            if NORM == LAYER_NORM:
-                wide += tl.load(norm_bias + k + cols, mask=is_in, other=0.0).to(tl.float32)[None, :]
-            value = tl.where(mask, wide, 0.0).to(value.dtype)
-        at = outs[None, :].to(tl.int64) * K + k + cols[:, None]
-        weights = tl.load(matrix + at, mask=(outs[None, :] < N) & is_in[:, None], other=0.0)
-        result += tl.dot(value, weights, input_precision=PRECISION)
-    if BIASED:
-        result += tl.load(bias + outs, mask=outs < N, other=0.0).to(tl.float32)[None, :]
-    result = _activated(result.to(out.dtype.element_ty).to(tl.float32), ACTIVATION)
-    at = rows[:, None].to(tl.int64) * N + outs[None, :]
-    tl.store(out + at, result.to(out.dtype.element_ty), mask=(rows[:, None] < M) & (outs[None, :] < N))
-
-
-@triton.jit
 def _activate(x, bias, out, N, BIASED: tl.constexpr, ACTIVATION: tl.constexpr, BN: tl.constexpr):
     """activation(x + bias) of one row's BN units; a swiglu's gate stands in the first half of 2 N units."""
     row, cols = tl.program_id(0), tl.program_id(1) * BN + tl.arange(0, BN)
@@ -191,21 +128,14 @@ def product(
     branch: Tensor | None = None,
     norm: nn.Module | None = None,
     activation: int = 0,
-    is_tiled: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """x plus its branch, and activation(linear(norm(that))); `is_tiled` pays for many rows."""
+    """x plus its branch, and activation(linear(norm(that)))."""
     (N, K), M = linear.weight.shape, len(x)
     sums, out = x if branch is None else torch.empty_like(x), x.new_empty(M, N)
     kind, weight, bias, eps = (0, x, x, 0.0) if norm is None else _parts_of(norm)
     biases = x if linear.bias is None else linear.bias
     given = x, x if branch is None else branch, weight, bias, linear.weight, biases, sums, out
     flags = {"ADDS": branch is not None, "NORM": kind, "BIASED": linear.bias is not None, "ACTIVATION": activation}
-    if is_tiled:
-        # Small tiles keep all processors busy, large ones read less.
-        rows, outs = (16, 64) if M <= 64 else (64, 64)
-        grid = triton.cdiv(N, outs), triton.cdiv(M, rows)
-        _tiles[grid](*given, M, K, N, eps, **flags, BM=rows, BN=outs, BK=64, num_warps=4, num_stages=3)
-        return sums, out
     part = 4 if K <= 1024 else 1
     _product[(triton.cdiv(N, part), M)](
         *given, K, N, eps, **flags, BN=part, BK=triton.next_power_of_2(K), num_warps=4
