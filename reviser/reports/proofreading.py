@@ -67,6 +67,7 @@ def _clean(rows: list[Row], notes: list[str]) -> Table:
         "texts of": get("data"),
         "system": get("system"),
         "false edits per 1,000 words": get("false_per_1000_words"),
+        "words changed": get("changed_per_1000_words"),
         "left alone": get("left_alone", lambda share: percent(share["value"], share["error"])),
         "words": get("words"),
         **COSTS,

@@ -30,6 +30,8 @@ SOURCE, CODESPELL, CODESPELL_FIRST, HARPER = PEERS = ("source", "codespell", "co
 REWRITES = "rewrites=true"
 SEPARATOR = "\x1e"
 """Stands between the text and its correction in what a rewriting model reads; every byte-level tokenizer has it."""
+WAY = 24
+"""Positions that a model needs behind the text: the way to its front, and some actions."""
 ROOM = 2
 """A rewriting may be this many times as long as its source, and 32 tokens more."""
 
@@ -105,7 +107,7 @@ class ModelCorrector:
     def _fits(self, text: str) -> bool:
         """Whether the model can read a text and has an action left; one too long is left as it is."""
         config, count = self.writer.model.config, len(self.writer.tokenizer.encode(text))
-        return 0 < count < min(config.max_length, config.context - 4)
+        return 0 < count < min(config.max_length, config.context - WAY)
 
     def _read(self, source: str, text: Text | None, seconds: float) -> Correction:
         if text is None:

@@ -11,8 +11,10 @@ import json
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 from typing import Any
@@ -111,8 +113,10 @@ class Harper:
         if not (Path(folder) / "node_modules" / "harper.js" / "package.json").is_file():
             install = f"npm install --prefix {folder} harper.js (--harper names the folder)"
             raise MissingPackageError("harper.js", f"system {name}", install)
+        # A pipe that nobody reads would fill up and stop the process. It is closed with the process.
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._process = subprocess.Popen(
-            [node, str(SCRIPT), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [node, str(SCRIPT), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
             text=True, encoding="utf-8",
         )  # fmt: skip
         self.version = f"harper.js {self._read()['ready']}"
@@ -123,14 +127,18 @@ class Harper:
     def close(self) -> None:
         """End the process."""
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            # What was not sent cannot be sent any more.
+            with suppress(OSError):
+                assert pipe
+                pipe.close()
+        self._errors.close()
 
     def _correct(self, text: str) -> tuple[str, int]:
         assert self._process.stdin
-        # Half of a pair of surrogates is no text; Harper gets a mark that it leaves alone.
-        whole = text.encode("utf-8", "replace").decode("utf-8")
         try:
-            self._process.stdin.write(json.dumps({"text": whole}) + "\n")
+            self._process.stdin.write(json.dumps({"text": text}) + "\n")
             self._process.stdin.flush()
         except OSError:
             raise self._ended() from None
@@ -145,8 +153,9 @@ class Harper:
 
     def _ended(self) -> ConfigError:
         """What to say when the process is gone, by the last words of its own that name an error."""
-        assert self._process.stderr
-        said = [line.strip() for line in self._process.stderr.read().splitlines() if "Error" in line]
+        self._process.wait()
+        self._errors.seek(0)
+        said = [line.strip() for line in self._errors if "Error" in line]
         self.close()
         reason = f" ({said[-1]})" if said else ""
         return ConfigError(

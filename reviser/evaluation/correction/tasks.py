@@ -132,13 +132,15 @@ def _read_objects(path: Path) -> Iterator[dict[str, Any]]:
 
 def _read_pair(where: str, line: bytes) -> dict[str, Any]:
     try:
-        pair = json.loads(line)
+        pair: Any = json.loads(line)
     except (ValueError, RecursionError):
         raise DataError(f"{where}: not JSON; a pair is an object with `before` and `after`") from None
     for name in ("before", "after"):
         if not isinstance(pair, dict) or not isinstance(pair.get(name), str):
             raise DataError(f"{where}: no text under `{name}`; a pair is an object with `before` and `after`")
-    return dict(pair)
+    # Half of a pair of surrogates is JSON, but no text.
+    texts = {name: pair[name].encode("utf-8", "replace").decode("utf-8") for name in ("before", "after")}
+    return {**pair, **texts}
 
 
 def read_clean(path: str | Path, n: int, seed: int = 0) -> CorrectionTask:

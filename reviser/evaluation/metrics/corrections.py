@@ -129,19 +129,23 @@ def tell(measure: Measure | None) -> dict[str, Any] | None:
 
 
 def measure_clean(texts: Sequence[str], corrected: Sequence[str]) -> dict[str, Any]:
-    """What was changed in texts that are right already: false edits per 1,000 words, and the share left alone.
+    """What was changed in texts that are right already: edits and words per 1,000 words, and the share left alone.
 
     >>> row = measure_clean(["All is well.", "So is this."], ["All is well.", "So be this."])
     >>> row["left_alone"]["value"], round(row["false_per_1000_words"]["value"], 1), row["words"]
     (0.5, 166.7, 6)
     """
     sides = [(split_words(text), split_words(new)) for text, new in zip(texts, corrected, strict=True)]
-    edits = [float(len(find_edits(*pair))) for pair in sides]
+    found = [find_edits(*pair) for pair in sides]
+    edits = [float(len(each)) for each in found]
     words = [count_words(words) for words, _ in sides]
+    # An insertion of a whole paragraph is one edit, but not a small one.
+    sizes = [float(sum(max(end - start, len(new)) for start, end, new in each)) for each in found]
     names = [str(place) for place in range(len(texts))]
     alone = [float(text == new) for text, new in zip(texts, corrected, strict=True)]
     return {
         "false_per_1000_words": tell(quotient(names, edits, [each / PER for each in words])),
+        "changed_per_1000_words": tell(quotient(names, sizes, [each / PER for each in words])),
         "left_alone": tell(Measure.of(alone)),
         "texts": len(texts),
         "words": sum(words),

@@ -149,26 +149,27 @@ class Proofreading(Suite):
     def _correct(
         self, corrector: Corrector, task: CorrectionTask, listener: Listener
     ) -> tuple[list[Correction], dict[str, Any]]:
-        """All texts, the first ones one at a time and the rest together, and what that cost."""
+        """All texts, the last ones one at a time and those before together, and what that cost."""
         from reviser.evaluation.measures import Measure
         from reviser.evaluation.metrics.corrections import tell
 
-        # What is compiled for a batch of one is not timed, and no text is asked about twice, for some keep answers.
-        corrector.correct([WARM_UP])
+        texts, many = task.texts, max(0, len(task.texts) - self.timed)
         done: list[Correction] = []
-        with listener.count(f"{corrector.name}, {task.name}", len(task.texts)) as advance:
-            for text in task.texts[: self.timed]:
-                done += corrector.correct([text])
-                advance(1)
-            alone, begun = len(done), time.perf_counter()
-            for start in range(alone, len(task.texts), AT_ONCE):
-                part = task.texts[start : start + AT_ONCE]
+        with listener.count(f"{corrector.name}, {task.name}", len(texts)) as advance:
+            begun = time.perf_counter()
+            for start in range(0, many, AT_ONCE):
+                part = texts[start : min(start + AT_ONCE, many)]
                 done += corrector.correct(part)
                 advance(len(part))
-        together, rest = time.perf_counter() - begun, len(done) - alone
+            together = time.perf_counter() - begun
+            # What is compiled for a batch of one is not timed, and no text is given twice, for some keep answers.
+            corrector.correct([WARM_UP])
+            for text in texts[many:]:
+                done += corrector.correct([text])
+                advance(1)
         return done, {
             "actions": tell(Measure.of([float(each.num_actions) for each in done])),
-            "seconds": tell(Measure.of([each.seconds for each in done[:alone]])) if alone else None,
-            "seconds_together": together / rest if rest else None,
+            "seconds": tell(Measure.of([each.seconds for each in done[many:]])) if self.timed else None,
+            "seconds_together": together / many if many else None,
             "unfinished": sum(not each.is_finished for each in done),
         }
