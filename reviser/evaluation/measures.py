@@ -44,7 +44,7 @@ class Estimate:
     None stands for a number that does not exist, such as the share of nothing.
 
     >>> Estimate(2.0, [2.5, 2.0, 1.5]).measure()
-    Measure(value=2.0, error=0.5773502691896258, n=3)
+    Measure(value=2.0, error=0.5773502691896257, n=3)
     """
 
     value: float | None

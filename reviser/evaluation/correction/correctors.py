@@ -112,8 +112,9 @@ class ModelCorrector:
     def _read(self, source: str, text: Text | None, seconds: float) -> Correction:
         if text is None:
             return Correction(source, 0, seconds, is_finished=not source)
-        is_whole = text.has_stopped or self._write is edit
-        return Correction(text.new if is_whole else source, text.num_actions, seconds, is_finished=text.has_stopped)
+        if self._write is edit:
+            return Correction(text.text, text.num_actions, seconds, text.has_stopped)
+        return Correction(text.new if text.has_stopped else source, text.num_actions, seconds, text.has_stopped)
 
 
 def edit(writer: Writer, texts: Sequence[str], sampling: Sampling) -> list[Text]:
