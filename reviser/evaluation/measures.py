@@ -38,6 +38,40 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number that is no mean of its texts', and what it would be without each of them: the jackknife.
+
+    None stands for a number that does not exist, such as the share of nothing.
+
+    >>> Estimate(2.0, [2.5, 2.0, 1.5]).measure()
+    Measure(value=2.0, error=0.5773502691896257, n=3)
+    """
+
+    value: float | None
+    without: Sequence[float | None]
+
+    def measure(self) -> Measure | None:
+        """The number with the jackknife's standard error, that of a mean where it is one."""
+        if self.value is None:
+            return None
+        known, count = [each for each in self.without if each is not None], len(self.without)
+        if len(known) < count or count < 2:
+            return Measure(self.value, None, count)
+        mean = math.fsum(known) / count
+        variance = (count - 1) / count * math.fsum((each - mean) ** 2 for each in known)
+        return Measure(self.value, math.sqrt(variance), count)
+
+    def minus(self, other: Estimate) -> Estimate:
+        """The difference of two systems on the same texts: what is hard for both does not count as error."""
+
+        def less(one: float | None, another: float | None) -> float | None:
+            return None if one is None or another is None else one - another
+
+        without = [less(*pair) for pair in zip(self.without, other.without, strict=True)]
+        return Estimate(less(self.value, other.value), without)
+
+
+@dataclass(frozen=True, slots=True)
 class Spread:
     """A mean over runs of something that is repeated, its standard deviation (None for one run) and their number."""
 

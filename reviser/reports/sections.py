@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reviser import files
 from reviser.errors import ConfigError, DataError
-from reviser.reports import kinds, paper_tables, speeds
+from reviser.reports import kinds, paper_tables, proofreading, speeds
 from reviser.reports.results import Document, read_result
 from reviser.reports.tables import Section, Table
 
@@ -31,6 +31,7 @@ RENDERERS: dict[str, Callable[[Document], list[Table]]] = {
     "gaps": kinds.gaps,
     "trajectories": kinds.trajectories,
     "flops": kinds.flops,
+    "edits": proofreading.edits,
     "training": paper_tables.training,
     "orders": speeds.orders,
     "train_speed": speeds.train_speed,

@@ -8,9 +8,11 @@
 | `Trajectories`, `Frontier` | how did they edit, and what did it cost? | `revision` |
 | `Likelihood` | how probable is real text to a model? | `probability` |
 | `Flops` | what does writing cost? | `flop_counts` |
+| `Proofreading` | how well do systems correct texts? | `correcting` |
 """
 
 from reviser.evaluation.suites.base import SILENT, Listener, Suite, option
+from reviser.evaluation.suites.correcting import Proofreading
 from reviser.evaluation.suites.flop_counts import Flops
 from reviser.evaluation.suites.preference import Arena
 from reviser.evaluation.suites.probability import Likelihood
@@ -21,10 +23,11 @@ from reviser.evaluation.suites.writing import Continuation, Infill
 __all__ = [
     "Suite", "Listener", "SILENT", "option", "SUITES",
     "Continuation", "Infill", "EvalPpl", "Mauve", "Gaps", "Metrics", "Arena", "Trajectories", "Likelihood",
-    "Frontier", "Flops",
+    "Frontier", "Flops", "Proofreading",
 ]  # fmt: skip
 
 SUITES: tuple[type[Suite], ...] = (
     Continuation, Infill, EvalPpl, Mauve, Gaps, Metrics, Arena, Trajectories, Likelihood, Frontier, Flops,
+    Proofreading,
 )  # fmt: skip
 """In the order in which a person uses them."""

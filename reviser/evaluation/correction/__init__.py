@@ -1,0 +1,1 @@
+"""Systems that correct text, and the texts they are measured on."""

@@ -1,0 +1,184 @@
+"""Systems that correct texts: anything with a name and `correct`.
+
+    source                     changes nothing, which is what every other must beat
+    codespell, codespell-first, harper
+                               peers (peers.py)
+    shipped, ours=runs/mine    a model of ours that edits the text on its canvas
+    twin=runs/twin,rewrites=true
+                               a left-to-right model that reads the text and a separator and writes all of it anew
+
+>>> [each.text for each in Unchanged().correct(["Thsi is it."])]
+['Thsi is it.']
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from reviser.errors import ConfigError
+from reviser.evaluation.specs import SystemSpec
+
+if TYPE_CHECKING:
+    from reviser.decoding.presets import Sampling
+    from reviser.decoding.writer import Text, Writer
+
+SOURCE, CODESPELL, CODESPELL_FIRST, HARPER = PEERS = ("source", "codespell", "codespell-first", "harper")
+"""Systems that need no model; their names mean nothing else."""
+REWRITES = "rewrites=true"
+SEPARATOR = "\x1e"
+"""Stands between the text and its correction in what a rewriting model reads; every byte-level tokenizer has it."""
+WAY = 24
+"""Positions that a model needs behind the text: the way to its front, and some actions."""
+ROOM = 2
+"""A rewriting may be this many times as long as its source, and 32 tokens more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A text after correction."""
+
+    text: str
+    num_actions: int
+    """Actions of a model, edits of a peer."""
+    seconds: float
+    """That it took; of texts corrected together, each one's share."""
+    is_finished: bool = True
+    """Whether the system came to its own end; a rewriting that did not is the source again."""
+
+
+class Corrector(Protocol):
+    """What is measured."""
+
+    name: str
+    version: str
+    """Which program or model it is."""
+
+    def correct(self, texts: Sequence[str]) -> list[Correction]:
+        """Each text corrected, in their order; one at a time or all together."""
+        ...
+
+    def close(self) -> None:
+        """Let go of processes and the like."""
+        ...
+
+
+class Unchanged:
+    """The texts as they are."""
+
+    name = SOURCE
+    version = "the texts as they are"
+
+    def correct(self, texts: Sequence[str]) -> list[Correction]:
+        return [Correction(text, 0, 0.0) for text in texts]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class ModelCorrector:
+    """One of our models, by its edits or by writing all of the text anew, greedily unless told otherwise."""
+
+    def __init__(self, name: str, writer: Writer, sampling: Sampling, rewrites: bool = False) -> None:
+        self.name, self.writer, self.sampling = name, writer, sampling
+        self.version = f"{writer.name}, {writer.precision}, {'rewriting' if rewrites else 'editing'}"
+        self._write = rewrite if rewrites else edit
+        if rewrites and len(writer.tokenizer.encode(SEPARATOR)) != 1:
+            raise ConfigError(
+                f"system {name}: its tokenizer has no token for the byte 0x1E, which separates a text from its "
+                "rewriting; leave out rewrites=true"
+            )
+
+    def correct(self, texts: Sequence[str]) -> list[Correction]:
+        begun = time.perf_counter()
+        fits = [self._fits(text) for text in texts]
+        written = iter(
+            self._write(self.writer, [text for text, fit in zip(texts, fits, strict=True) if fit], self.sampling)
+        )
+        made = [next(written) if fit else None for fit in fits]
+        share = (time.perf_counter() - begun) / max(len(texts), 1)
+        return [self._read(text, each, share) for text, each in zip(texts, made, strict=True)]
+
+    def close(self) -> None:
+        """The writer holds no process."""
+
+    def _fits(self, text: str) -> bool:
+        """Whether the model can read a text and has an action left; one too long is left as it is."""
+        config, count = self.writer.model.config, len(self.writer.tokenizer.encode(text))
+        return 0 < count < min(config.max_length, config.context - WAY)
+
+    def _read(self, source: str, text: Text | None, seconds: float) -> Correction:
+        if text is None:
+            return Correction(source, 0, seconds, is_finished=not source)
+        if self._write is edit:
+            return Correction(text.text, text.num_actions, seconds, text.has_stopped)
+        return Correction(text.new if text.has_stopped else source, text.num_actions, seconds, text.has_stopped)
+
+
+def edit(writer: Writer, texts: Sequence[str], sampling: Sampling) -> list[Text]:
+    """Each text revised on its canvas: `Writer.edit`, for many texts at once."""
+    if len(texts) == 1:
+        return writer.edit(texts[0], sampling=sampling)
+    return writer.write_drafts([writer.revision(text) for text in texts], sampling=sampling)
+
+
+def rewrite(writer: Writer, texts: Sequence[str], sampling: Sampling) -> list[Text]:
+    """Each text written anew behind itself and the separator."""
+    from reviser.canvas import Rules
+    from reviser.decoding.requests import Request
+    from reviser.orders.record import Draft
+
+    config, separator = writer.model.config, writer.tokenizer.encode(SEPARATOR)
+    requests = []
+    for text in texts:
+        given = writer.tokenizer.encode(text) + separator
+        room = ROOM * len(given) + 32
+        rules = Rules(config.alphabet, frozenset(config.operators), min(len(given) + room, config.max_length))
+        requests.append(Request(Draft.continuation(given, rules), room))
+    return writer.write(requests, sampling)
+
+
+def parse_correctors(texts: Iterable[str]) -> list[SystemSpec]:
+    """Systems as the command line names them, each under a name of its own.
+
+    >>> [each.name for each in parse_correctors(["source", "ours=runs/mine,stop_bias=1"])]
+    ['source', 'ours']
+    """
+    specs: dict[str, SystemSpec] = {}
+    for text in texts:
+        try:
+            spec = SystemSpec(text, text) if text in PEERS else SystemSpec.parse(text)
+        except ConfigError as error:
+            raise ConfigError(f"{error}, or one of {', '.join(PEERS)}") from None
+        if spec.name in specs:
+            raise ConfigError(f"--system names {spec.name} twice; give one of the two another name")
+        if spec.name in PEERS and spec.model != spec.name:
+            raise ConfigError(f"--system {text}: {spec.name} means the peer of that name; give the model another")
+        if not spec.is_folder or spec.steps is not None:
+            raise ConfigError(f"--system {text}: only models of our own kind correct texts; give a model folder")
+        specs[spec.name] = spec
+    return list(specs.values())
+
+
+def open_corrector(spec: SystemSpec, device: str = "cpu", harper: str = ".") -> Corrector:
+    """The system that a spec names, ready to correct."""
+    from reviser.config import override
+    from reviser.decoding.presets import GREEDY
+    from reviser.decoding.writer import Writer
+    from reviser.evaluation.correction.peers import Codespell, Harper
+
+    if spec.model in PEERS:
+        peers: dict[str, Callable[[], Corrector]] = {
+            SOURCE: Unchanged,
+            CODESPELL: Codespell,
+            CODESPELL_FIRST: lambda: Codespell(CODESPELL_FIRST, takes_first=True),
+            HARPER: lambda: Harper(folder=harper),
+        }
+        return peers[spec.model]()
+    try:
+        sampling = override(GREEDY, [each for each in spec.sampling if each != REWRITES])
+    except ConfigError as error:
+        raise ConfigError(f"--system {spec.text}: {error}") from None
+    return ModelCorrector(spec.name, Writer.from_pretrained(spec.model, device), sampling, REWRITES in spec.changes)

@@ -1,0 +1,177 @@
+"""Texts to correct, with what people made of them, and clean texts that should be left alone.
+
+    a JFLEG-like folder   NAME.src, NAME.ref0, NAME.ref1, ...: a sentence a line, words and punctuation split
+    pairs                 JSON lines with `before` and `after`, and `kind` where the kind of mistake is known
+    clean texts           documents, out of which sentences are cut
+
+>>> cut_sentences("Dr. Bell slept. Did he dream? Nobody knows!")
+['Dr. Bell slept.', 'Did he dream?', 'Nobody knows!']
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from reviser.data.unpack import PACKINGS, unpack
+from reviser.errors import DataError
+from reviser.evaluation.correction.words import ABBREVIATIONS, count_words, join_words, split_words
+from reviser.evaluation.prompts import check_there, read_named
+from reviser.orders.rng import Random
+
+Words = Sequence[str]
+Thing = TypeVar("Thing")
+END = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s)")
+SHORTEST, LONGEST = 4, 60
+"""Words of a sentence that is cut out of a document."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionTask:
+    """Texts as systems get them. Where people corrected them there are references, in words; else they are clean."""
+
+    name: str
+    texts: list[str]
+    references: list[list[Words]] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+    """The kind of mistake of each text; empty where that is not known."""
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.references
+
+    def by_kind(self) -> dict[str, list[int]]:
+        """The places of each kind's texts, kinds by name."""
+        places: dict[str, list[int]] = {}
+        for place, kind in enumerate(self.kinds):
+            places.setdefault(kind, []).append(place)
+        return dict(sorted(places.items()))
+
+
+def draw(things: Iterable[Thing], n: int | None, seed: int) -> list[Thing]:
+    """`n` of the things, all equally likely to be among them, in their own order; all where `n` is None.
+
+    >>> draw("abcdefgh", 3, seed=0), draw("ab", 3, seed=0)
+    (['a', 'b', 'f'], ['a', 'b'])
+    """
+    if n is None:
+        return list(things)
+    rng, kept = Random.of(seed), list[tuple[int, Thing]]()
+    for place, thing in enumerate(things):
+        if place < n:
+            kept.append((place, thing))
+        elif (chosen := rng.below(place + 1)) < n:
+            kept[chosen] = (place, thing)
+    return [thing for _, thing in sorted(kept, key=lambda each: each[0])]
+
+
+def read_jfleg(folder: str | Path, n: int | None = None, seed: int = 0) -> list[CorrectionTask]:
+    """A task for each NAME.src of a folder."""
+    sources = sorted(Path(folder).glob("*.src"))
+    if not sources:
+        raise DataError(f"{folder}: no file NAME.src; give a folder with NAME.src, NAME.ref0, NAME.ref1, ...")
+    return [_read_split(path, n, seed) for path in sources]
+
+
+def _read_split(path: Path, n: int | None, seed: int) -> CorrectionTask:
+    files = sorted(path.parent.glob(f"{path.stem}.ref*"))
+    if not files:
+        raise DataError(f"{path}: no references beside it; they are called {path.stem}.ref0, {path.stem}.ref1, ...")
+    # Joined and split again, so that a text that nobody changed has no edits.
+    columns = [[join_words(line.split()) for line in _read_lines(file)] for file in (path, *files)]
+    for file, lines in zip(files, columns[1:], strict=True):
+        if len(lines) != len(columns[0]):
+            raise DataError(f"{file}: {len(lines)} lines, but {path.name} has {len(columns[0])}; both need as many")
+    rows = draw([row for row in zip(*columns, strict=True) if row[0]], n, seed)
+    if not rows:
+        raise DataError(f"{path}: no sentence in it; a sentence stands on a line")
+    references: list[list[Words]] = [[split_words(text) for text in row[1:]] for row in rows]
+    return CorrectionTask(f"{path.parent.name}/{path.stem}", [row[0] for row in rows], references)
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise DataError(f"{path}: cannot be read ({reason}); get the file again") from None
+
+
+def read_pairs(file: str | Path, n: int | None = None, seed: int = 0) -> CorrectionTask:
+    """The task of a file of pairs."""
+    pairs = draw(_read_objects(Path(file)), n, seed)
+    if not pairs:
+        raise DataError(f"{file}: no pairs in it; a pair is a line with `before` and `after`")
+    kinds = [str(pair.get("kind") or "none") for pair in pairs]
+    references: list[list[Words]] = [[split_words(pair["after"])] for pair in pairs]
+    texts = [pair["before"] for pair in pairs]
+    return CorrectionTask(Path(file).name, texts, references, kinds if any(map(_has_kind, pairs)) else [])
+
+
+def _has_kind(pair: dict[str, Any]) -> bool:
+    return bool(pair.get("kind"))
+
+
+def _read_objects(path: Path) -> Iterator[dict[str, Any]]:
+    check_there([path])
+    try:
+        with path.open("rb") as packed:
+            for number, line in enumerate(unpack(packed, path.suffix if path.suffix in PACKINGS else ""), 1):
+                if line.strip():
+                    yield _read_pair(f"{path}, line {number}", line)
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise DataError(f"{path}: cannot be read to its end ({reason}); get the file again") from None
+
+
+def _read_pair(where: str, line: bytes) -> dict[str, Any]:
+    try:
+        pair: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        raise DataError(f"{where}: not JSON; a pair is an object with `before` and `after`") from None
+    for name in ("before", "after"):
+        if not isinstance(pair, dict) or not isinstance(pair.get(name), str):
+            raise DataError(f"{where}: no text under `{name}`; a pair is an object with `before` and `after`")
+    # Half of a pair of surrogates is JSON, but no text.
+    texts = {name: pair[name].encode("utf-8", "replace").decode("utf-8") for name in ("before", "after")}
+    return {**pair, **texts}
+
+
+def read_clean(path: str | Path, n: int, seed: int = 0) -> CorrectionTask:
+    """`n` sentences out of as many documents, or fewer documents where there are fewer."""
+    documents = draw((text for _, text in read_named([path])), n, seed)
+    sentences = draw([each for text in documents for each in cut_sentences(text) if is_whole(each)], n, seed)
+    if not sentences:
+        raise DataError(f"{path}: no whole sentence of {SHORTEST} to {LONGEST} words in it; give other texts")
+    return CorrectionTask(Path(path).name, sentences)
+
+
+def cut_sentences(text: str) -> list[str]:
+    """The sentences of each line, cut where a mark ends one and the next begins with no small letter."""
+    found = []
+    for line in text.splitlines():
+        start = 0
+        for end in END.finditer(line):
+            words, rest = line[start : end.end()].split(), line[end.end() :].lstrip()
+            is_abbreviation = words[-1].lower() in ABBREVIATIONS or len(words[-1]) == 2
+            if not is_abbreviation and rest and not rest[0].islower():
+                found.append(" ".join(words))
+                start = end.end()
+        found.append(" ".join(line[start:].split()))
+    return [sentence for sentence in found if sentence]
+
+
+def is_whole(sentence: str) -> bool:
+    """Whether it begins and ends as a sentence does and is neither short nor long: no heading, no list."""
+    size = count_words(split_words(sentence))
+    return (
+        SHORTEST <= size <= LONGEST
+        and not sentence[0].islower()
+        and sentence.rstrip("\"'”’)]").endswith((".", "!", "?"))
+    )
