@@ -2,7 +2,7 @@
 
 A longest common subsequence anchors the two texts; between anchors lie hunks, each a span to remove
 and tokens to put in its place. The script visits the hunks from the cursor outwards, first the nearer
-side, whichever way takes fewer actions, and ends in STOP.
+side, whichever way takes fewer actions, or from left to right, and ends in STOP.
 
     a b | c d      target a x c        hunks: b -> x, d -> nothing
     DELETE, INSERT x, MOVE +2, DELETE, STOP
@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,8 @@ Costs = npt.NDArray[np.int32]
 FORBIDDEN = 1 << 20
 STEPS = tuple(sign << exponent for exponent in range(MAX_MOVE_EXPONENT, -1, -1) for sign in (1, -1))
 """The distances of all MOVEs, the longest first."""
+First = Literal["nearest", "left"]
+"""Which of the places where two texts differ is edited first."""
 CHANGES = "the target changes protected text"
 
 
@@ -44,10 +47,13 @@ class Hunk:
     tokens: tuple[int, ...]
 
 
-def align(canvas: Canvas, target: Sequence[int], rules: Rules, by: By | None = None) -> tuple[int, ...]:
+def align(
+    canvas: Canvas, target: Sequence[int], rules: Rules, by: By | None = None, first: First = "nearest"
+) -> tuple[int, ...]:
     """A shortest script of enabled actions that turns the canvas into the target, with STOP.
 
-    `by` says how the cursor goes from place to place; without it, in JUMPs where they are enabled.
+    `by` says how the cursor goes from place to place; without it, in JUMPs where they are enabled. `first` says which
+    hunk is edited first: the nearest to the cursor, or the leftmost.
     """
     has_jumps = "jump" in rules.operators if by is None else by == "pointer"
     if len(target) > rules.max_length:
@@ -55,7 +61,7 @@ def align(canvas: Canvas, target: Sequence[int], rules: Rules, by: By | None = N
     hunks = find_hunks(canvas, tuple(target), rules)
     left = [hunk for hunk in hunks if _approach(hunk, rules) <= canvas.cursor]
     right = hunks[len(left) :]
-    ways = [[*reversed(left), *right], [*right, *reversed(left)]]
+    ways = [hunks] if first == "left" else [[*reversed(left), *right], [*right, *reversed(left)]]
     # On a nearly full canvas what shrinks must come before what grows.
     roomy = [way for way in ways if _fits(canvas, way, rules)] or [sorted(hunks, key=_growth)]
     script = _shortest([_Script(canvas, rules, has_jumps) for _ in roomy], roomy)
@@ -91,6 +97,8 @@ def find_hunks(canvas: Canvas, target: tuple[int, ...], rules: Rules) -> list[Hu
     head, tail = _protected_ends(canvas, target)
     a, b = canvas.tokens[head : len(canvas.tokens) - tail], target[head : len(target) - tail]
     marks = np.array(canvas.marks[head : head + len(a) + 1] if canvas.marks else [0] * (len(a) + 1), np.int32)
+    # What the first mark says of the token before it is no matter here.
+    marks[0] &= CLOSED
     if not marks.any():
         begin = _common(a, b)
         end = _common(a[begin:][::-1], b[begin:][::-1])

@@ -28,7 +28,7 @@ from typing import ClassVar, Literal, Protocol, TypeGuard, runtime_checkable
 
 from reviser.actions import MAX_MOVE
 from reviser.errors import ConfigError
-from reviser.orders.align import align
+from reviser.orders.align import First, align
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.restore import (
     By,
@@ -279,22 +279,25 @@ class Diff:
     """The shortest edit script (align.py): one trajectory for each pair of texts, so q = 1."""
 
     by: By = "moves"
+    first: First = "nearest"
 
     has_likelihood: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_by(self.by)
+        check_choice("first", self.first, ("nearest", "left"))
 
     @property
     def needs(self) -> frozenset[str]:
         return jump_needs(self.by)
 
     def draw(self, draft: Draft, target: Sequence[int], rng: Random) -> Trajectory:
-        actions = align(draft.canvas, target, draft.rules, self.by)
+        actions = align(draft.canvas, target, draft.rules, self.by, self.first)
         return Trajectory(draft, actions, (True,) * len(actions), 0.0)
 
     def log_q(self, trajectory: Trajectory) -> float:
-        again = align(trajectory.draft.canvas, trajectory.final.tokens, trajectory.draft.rules, self.by)
+        draft = trajectory.draft
+        again = align(draft.canvas, trajectory.final.tokens, draft.rules, self.by, self.first)
         return 0.0 if again == trajectory.actions else -math.inf
 
 
