@@ -159,9 +159,9 @@ def test_the_kernel_writes_a_draft_as_its_history_has_it(prefix, target, suffix)
     tokens = np.arange(3 + prefix + target + suffix, dtype=np.int32)
     before, behind = tokens[3 : 3 + prefix].tolist(), tokens[3 + prefix + target :].tolist()
     history = np.empty(prefix + suffix + 20, np.int32)
-    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 5000, 1)
+    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 0, 0, 5000, 1)
     assert tuple(history[:count].tolist()) == draft_history([*before, *behind], prefix, Alphabet(5000, 4999), True)
-    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 5000, 0)
+    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 0, 0, 5000, 0)
     wanted = draft_history([*before, *behind], prefix, Alphabet(5000, 4999))
     assert tuple(history[:count].tolist()) == wanted
     assert num_moves(np.array([suffix])).tolist() == [len(wanted) - prefix - suffix]
@@ -170,7 +170,7 @@ def test_the_kernel_writes_a_draft_as_its_history_has_it(prefix, target, suffix)
 @given(st.integers(0, 12), st.integers(0, 12))
 def test_the_kernel_marks_a_draft_as_an_infilling_is_marked(prefix, suffix):
     marks = np.empty(25, np.int32)
-    replay.write_marks(marks, prefix, suffix)
+    replay.write_marks(marks, prefix, 0, suffix)
     wanted = Draft.infill([1] * prefix, [1] * suffix, Rules(ALPHABET)).marks or (0,)
     assert tuple(marks[: prefix + suffix + 1].tolist()) == wanted
 

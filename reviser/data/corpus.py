@@ -4,7 +4,8 @@
                drop duplicates, hold out      in order
 
 A document is dropped when its text was seen before, and held out when a hash of its text falls below the
-held-out share: neither depends on order or on the number of workers. The process can be killed at any moment;
+held-out share: neither depends on order or on the number of workers. A pair of texts, before and after an edit, is a
+document too; pairs with the same source and message are held out together. The process can be killed at any moment;
 the same call resumes the folder, and every byte of it is the same either way.
 
     header = prepare(["corpus/"], "data/web", load("gpt2"), holdout=0.005, workers=8)
@@ -20,6 +21,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from reviser.data.shard_writer import FolderWriter, SplitLengths, remove_parts
 from reviser.data.shards import (
@@ -65,6 +68,7 @@ def prepare(
     tokenizer: Tokenizer,
     *,
     holdout: float = 0.005,
+    pair_holdout: float = 0.02,
     workers: int = 1,
     field: str = "text",
     shard_tokens: int = SHARD_TOKENS,
@@ -76,8 +80,9 @@ def prepare(
 
     `workers` and the last three arguments do not change what it holds.
     """
-    if not 0 <= holdout < 1:
-        raise ConfigError(f"holdout is {holdout}; it must be a share from 0 to below 1, such as 0.005 or 0.5%")
+    for name, share in (("holdout", holdout), ("pair_holdout", pair_holdout)):
+        if not 0 <= share < 1:
+            raise ConfigError(f"{name} is {share}; it must be a share from 0 to below 1, such as 0.005 or 0.5%")
     if workers < 1:
         raise ConfigError(f"workers is {workers}; it must be at least 1")
     folders, out = [Path(path) for path in paths], Path(out)
@@ -86,7 +91,7 @@ def prepare(
             raise DataError(f"{out}: lies inside {path}, one of the inputs; choose a folder outside it")
     sources = find_sources(folders)
     inputs = tuple(map(_describe_input, sources))
-    settings = Settings(tokenizer.sha256, tokenizer.num_text, holdout, field, shard_tokens)
+    settings = Settings(tokenizer.sha256, tokenizer.num_text, holdout, field, shard_tokens, pair_holdout)
     with _own(out):
         _check_begun(out, settings, inputs)
         if _is_complete(out):
@@ -141,7 +146,8 @@ def _check_begun(out: Path, settings: Settings, inputs: tuple[Input, ...]) -> No
         return
     begun = read_json(out)
     for name, now in dataclasses.asdict(settings).items():
-        before = begun.get("settings", {}).get(name)
+        # Folders of version 0.1 know no pairs.
+        before = begun.get("settings", {}).get(name, now if name == "pair_holdout" else None)
         if before != now:
             raise DataError(f"{out}: started with {name} {before}, now {now}; {_REMEDY}")
     before_all = [each["sha256"] for each in begun.get("inputs", [])]
@@ -182,8 +188,8 @@ class _Job:
     ) -> None:
         seen = Seen(self._writer.read_hashes())
         ahead = Cursor.from_json(self._cursor.as_json())
-        field, holdout = self._settings.field, self._settings.holdout
-        batches = read_batches(self._sources, field, holdout, ahead, seen, batch_characters)
+        field, holdouts = self._settings.field, (self._settings.holdout, self._settings.pair_holdout)
+        batches = read_batches(self._sources, field, holdouts, ahead, seen, batch_characters)
         state, saved_at = self._state(), time.monotonic()
         try:
             with closing(encode_in_order(tokenizer, batches, workers)) as encoded:
@@ -204,9 +210,13 @@ class _Job:
         self._save_state(state)
 
     def _write(self, batch: TextBatch, ids: Ids) -> None:
-        for text, tokens, is_heldout in zip(batch.texts, ids, batch.is_heldout, strict=True):
-            if len(tokens):
-                self._writer.splits["heldout" if is_heldout else "train"].add(tokens, len(text.encode()))
+        arrays = iter(ids)
+        for each, is_heldout in zip(batch.texts, batch.is_heldout, strict=True):
+            parts = [next(arrays)] if each.before is None else [next(arrays), next(arrays)]
+            if all(map(len, parts)):
+                split = self._writer.splits["heldout" if is_heldout else "train"]
+                num_bytes, cut = len(each.identity) - len(parts) + 1, len(parts[0]) if len(parts) > 1 else 0
+                split.add(np.concatenate(parts), num_bytes, cut)
             else:
                 self._num_tokenless += 1
         self._writer.add_hashes(batch.hashes)

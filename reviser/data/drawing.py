@@ -1,5 +1,7 @@
 """A trajectory for each example: by kernels where the order has one, by the order's own `draw` where it has none.
 
+What is to be edited takes the shortest script, from left to right (EDITS), whatever the order of what is written.
+
 Either way example i is drawn with its own random stream, `examples.states[i]`, which moves on: what is drawn for an
 example depends on nothing else. Kernels draw some millions of actions a second, Python about a hundred thousand.
 """
@@ -19,12 +21,15 @@ from reviser.orders.checked import draw_formed, log_q_of
 from reviser.orders.draw import Rows, allocate_rows, draw_rows, encode_order
 from reviser.orders.history import num_moves
 from reviser.orders.kernels import NO_DRAW, TOO_LONG
-from reviser.orders.policies import Order, components, has_kernel, is_choice, pick
+from reviser.orders.policies import Diff, Order, components, has_kernel, is_choice, pick
 from reviser.orders.record import Trajectory
 from reviser.orders.rng import Random
+from reviser.orders.script_kernels import write_scripts
 
 Array = npt.NDArray[Any]
 MAX_TRIES = 24
+EDITS = Diff(by="pointer", first="left")
+"""The order of examples that have a draft."""
 
 
 def draw_examples(order: Order, rules: Rules, examples: Examples, capacity: int, limit: int) -> Rows:
@@ -40,7 +45,8 @@ def draw_examples(order: Order, rules: Rules, examples: Examples, capacity: int,
             return drawn
         again = shorten(examples.select(late))
         redrawn = _draw_once(orders, which[late], rules, again, capacity)
-        examples.length[late], examples.states[late] = again.length, again.states
+        for name in ("length", "states", "drafts", "drafted"):
+            getattr(examples, name)[late] = getattr(again, name)
         _put(drawn, late, redrawn)
         late = late[_is_bad(again, redrawn, rules, limit)]
     raise ConfigError(
@@ -52,7 +58,7 @@ def draw_examples(order: Order, rules: Rules, examples: Examples, capacity: int,
 def history_sizes(examples: Examples, drawn: Rows, rules: Rules) -> npt.NDArray[np.int64]:
     """Positions each example takes: the history of its draft and its trajectory."""
     way = examples.suffix > 0 if rules.has_jumps else num_moves(examples.suffix)
-    num_drafted = examples.prefix + examples.suffix + way
+    num_drafted = examples.prefix + examples.drafted + examples.suffix + way
     sizes: npt.NDArray[np.int64] = num_drafted + drawn.actions.shape[1] - drawn.begins
     return sizes
 
@@ -63,6 +69,9 @@ def exact_log_q(order: Order, rules: Rules, examples: Examples, drawn: Rows) -> 
         return drawn.log_q
     values = []
     for i in range(len(examples)):
+        if examples.drafted[i]:
+            values.append(0.0)
+            continue
         actions = tuple(drawn[i].tolist())
         values.append(log_q_of(order, Trajectory(examples.draft(i, rules), actions, (True,) * len(actions))))
     return np.array(values)
@@ -73,6 +82,8 @@ def _pick(order: Order, examples: Examples) -> tuple[Sequence[Order], npt.NDArra
     orders, which = components(order), np.zeros(len(examples), np.int64)
     if is_choice(order):
         for i, state in enumerate(examples.states.tolist()):
+            if examples.drafted[i]:
+                continue
             rng = Random(state)
             which[i] = orders.index(pick(order, rng))
             examples.states[i] = rng.state
@@ -81,15 +92,31 @@ def _pick(order: Order, examples: Examples) -> tuple[Sequence[Order], npt.NDArra
 
 def _draw_once(orders: Sequence[Order], which: Array, rules: Rules, examples: Examples, capacity: int) -> Rows:
     """One draw of each example; `begins` is TOO_LONG or NO_DRAW where there is none."""
-    is_fast = np.array([has_kernel(each) for each in orders])[which]
-    if is_fast.all():
+    is_fast, is_edit = np.array([has_kernel(each) for each in orders])[which], examples.drafted > 0
+    if is_fast.all() and not is_edit.any():
         return _draw_by_kernel(orders, which, rules, examples, capacity)
     drawn = allocate_rows(len(examples), capacity)
-    for chosen, draw in ((np.flatnonzero(is_fast), _draw_by_kernel), (np.flatnonzero(~is_fast), _draw_by_method)):
-        if len(chosen):
-            some = examples.select(chosen)
-            _put(drawn, chosen, draw(orders, which[chosen], rules, some, capacity))
-            examples.states[chosen] = some.states
+    ways = ((is_edit, _draw_edits), (is_fast & ~is_edit, _draw_by_kernel), (~is_fast & ~is_edit, _draw_by_method))
+    for is_chosen, draw in ways:
+        if is_chosen.any():
+            some = examples.select(is_chosen)
+            _put(drawn, np.flatnonzero(is_chosen), draw(orders, which[is_chosen], rules, some, capacity))
+            examples.states[is_chosen] = some.states
+    return drawn
+
+
+def _draw_edits(orders: Sequence[Order], which: Array, rules: Rules, examples: Examples, capacity: int) -> Rows:
+    """EDITS of examples with a draft; nothing about them is random."""
+    missing = sorted({"jump", "delete"} - rules.operators)
+    if missing:
+        raise ConfigError(f"a draft is edited by JUMP and DELETE; add {' and '.join(missing)} to model.operators")
+    drawn = allocate_rows(len(examples), capacity)
+    write_scripts(
+        examples.tokens, examples.drafts, examples.drafted, examples.first + examples.prefix, examples.length,
+        examples.prefix, rules.max_length - examples.prefix - examples.suffix, rules.alphabet.num_text,
+        int("replace" in rules.operators), drawn.actions, drawn.has_loss, drawn.begins,
+    )  # fmt: skip
+    drawn.log_q[:] = 0.0
     return drawn
 
 
@@ -135,6 +162,6 @@ def _put(drawn: Rows, chosen: Array, some: Rows) -> None:
 
 def _is_bad(examples: Examples, drawn: Rows, rules: Rules, limit: int) -> Array:
     has_none = (drawn.begins == TOO_LONG) | (drawn.begins == NO_DRAW)
-    is_full = examples.prefix + examples.length + examples.suffix > rules.max_length
+    is_full = examples.prefix + np.maximum(examples.length, examples.drafted) + examples.suffix > rules.max_length
     bad: Array = has_none | is_full | (history_sizes(examples, drawn, rules) > limit)
     return bad

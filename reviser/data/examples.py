@@ -1,10 +1,12 @@
 """Documents to examples: which stretch of which document is prompt, which is to be written.
 
-An example is a stretch of one document, cut into prefix, target and (to infill) suffix:
+An example is a stretch of one document, cut into prefix, target and (to infill or edit) suffix; to edit, a draft
+stands where the target is to be (revisions.py):
 
     document   ... The boats lay still, and the gulls were asleep. A child came down the steps. ...
     continue   [The boats lay still,][ and the gulls were asleep.]         prefix, target
     infill     [The boats][ lay still, and][ the gulls were asleep.]       prefix, target, suffix
+    edit       [The boats lay still,][ and the gulls were asleep.][ A]     its draft: [ and the gull were a sleep.]
 
 A document gives as many examples an epoch as its length allows, each with its own random stream
 (seed, epoch, slot), so an example never depends on its neighbours or on who draws it. Stretches begin
@@ -14,7 +16,7 @@ where a sentence begins, and continuations end where a sentence or the document 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -100,13 +102,22 @@ class Examples:
     states: npt.NDArray[np.uint64]
     """The random stream of each, with which its trajectory is drawn."""
     document: npt.NDArray[np.int64]
+    drafts: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Where the draft of each example to edit begins in `tokens`."""
+    drafted: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """How many tokens that draft has; 0 for all that is written afresh."""
+
+    def __post_init__(self) -> None:
+        for name in ("drafts", "drafted"):
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, np.zeros(len(self.first), np.int64))
 
     def __len__(self) -> int:
         return len(self.first)
 
     def select(self, chosen: Array) -> Examples:
         """Some of the examples, over the same tokens."""
-        names = ("first", "prefix", "length", "suffix", "states", "document")
+        names = ("first", "prefix", "length", "suffix", "states", "document", "drafts", "drafted")
         chosen_parts: dict[str, Any] = {name: getattr(self, name)[chosen] for name in names}
         return replace(self, **chosen_parts)
 
@@ -122,7 +133,11 @@ class Examples:
     def draft(self, i: int, rules: Rules) -> Draft:
         """What is on the canvas of an example before its target is written."""
         text, prefix = self.text(i), int(self.prefix[i])
-        return Draft.infill(text[:prefix], text[prefix + int(self.length[i]) :], rules)
+        before, after = text[:prefix], text[prefix + int(self.length[i]) :]
+        if not self.drafted[i]:
+            return Draft.infill(before, after, rules)
+        start, count = int(self.drafts[i]), int(self.drafted[i])
+        return Draft.revision(before, self.tokens[start : start + count].tolist(), after, rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +152,12 @@ class Gap:
 def join_examples(parts: Sequence[Examples]) -> Examples:
     """Examples over several stretches of tokens as one, in this order."""
     offsets = np.cumsum([0, *(len(part.tokens) for part in parts)])
-    names = ("tokens", "prefix", "length", "suffix", "states", "document")
+    names = ("tokens", "prefix", "length", "suffix", "states", "document", "drafted")
     joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    first = np.concatenate([part.first + offset for part, offset in zip(parts, offsets, strict=False)])
-    return Examples(first=first, **joined)
+    for name in ("first", "drafts"):
+        places = [getattr(part, name) + offset for part, offset in zip(parts, offsets, strict=False)]
+        joined[name] = np.concatenate(places)
+    return Examples(**joined)
 
 
 def sentence_ends(tokenizer: Tokenizer) -> npt.NDArray[np.uint8]:
@@ -209,8 +226,14 @@ def heldout_examples(shards: Readable, count: int, prefix: int, length: int, inf
 
 
 def shorten(examples: Examples, share: float = 0.75) -> Examples:
-    """The same stretches with shorter targets, for trajectories that came out too long."""
-    return replace(examples, length=np.maximum((examples.length * share).astype(np.int64), 1))
+    """The same stretches with shorter targets, for trajectories that came out too long.
+
+    A draft can't be shortened with its target: its place is taken by the target itself, which needs no edit.
+    """
+    length = np.maximum((examples.length * share).astype(np.int64), 1)
+    is_edit = examples.drafted > 0
+    drafts = np.where(is_edit, examples.first + examples.prefix, examples.drafts)
+    return replace(examples, length=length, drafts=drafts, drafted=np.where(is_edit, length, 0))
 
 
 def _streams(base: Random, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:

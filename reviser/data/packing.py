@@ -149,7 +149,9 @@ def example_table(examples: Examples, places: Array) -> npt.NDArray[np.int64]:
     is_new[1:] = rows[1:] != rows[:-1]
     index = np.arange(len(order))
     segment = index - np.maximum.accumulate(np.where(is_new, index, 0))
-    parts = (examples.first, examples.prefix, examples.length, examples.suffix)
+    parts = (
+        examples.first, examples.prefix, examples.length, examples.suffix, examples.drafts, examples.drafted,
+    )  # fmt: skip
     columns = (rows, places[order, 1], segment, order, *(part[order] for part in parts))
     return np.stack(columns, axis=1).astype(np.int64)
 

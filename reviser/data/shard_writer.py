@@ -4,7 +4,8 @@ Batches of token ids go in; the files that `shards` reads come out. Files are on
 is a list of lengths: what a killed process wrote beyond them is cut off, and the same bytes follow.
 
     train-00000.bin          tokens; the next shard begins once this one holds `shard_tokens`
-    train.documents.part     uint32 pairs, tokens and text bytes of each document, until `finish`
+    train.documents.part     uint32, tokens and text bytes of each document, until `finish`
+    train.cuts.part          uint32, how many of its tokens are the text before an edit, until `finish`
     hashes.part              uint64 of each document seen, until `finish`
 """
 
@@ -22,7 +23,7 @@ from reviser.data.shards import SPLITS, Settings, Shard, Split
 from reviser.errors import DataError
 from reviser.files import hash_file, replacing
 
-PAIR = np.dtype([("tokens", "<u4"), ("bytes", "<u4")])
+SIZES = np.dtype([("tokens", "<u4"), ("bytes", "<u4")])
 
 
 @dataclass(slots=True)
@@ -86,26 +87,33 @@ class SplitWriter:
         for path in folder.glob(f"{split}-*.bin"):
             if int(path.stem.rpartition("-")[2]) >= len(lengths.shards):
                 path.unlink()
-        self._documents = open_at(self._documents_path, lengths.num_documents * PAIR.itemsize)
+        self._documents = open_at(self._documents_path, lengths.num_documents * SIZES.itemsize)
+        self._cuts = open_at(self._cuts_path, lengths.num_documents * 4)
         self._tokens = self._open_shard()
 
     @property
     def _documents_path(self) -> Path:
         return self._folder / f"{self._split}.documents.part"
 
+    @property
+    def _cuts_path(self) -> Path:
+        return self._folder / f"{self._split}.cuts.part"
+
     def _open_shard(self) -> IO[bytes]:
         number = len(self.lengths.shards) - 1
         path = self._folder / shard_name(self._split, number)
         return open_at(path, self.lengths.shards[number][1] * self._dtype.itemsize)
 
-    def add(self, tokens: npt.NDArray[Any], num_bytes: int) -> None:
+    def add(self, tokens: npt.NDArray[Any], num_bytes: int, cut: int = 0) -> None:
+        """Append a document; of a pair, the first `cut` tokens are the text before the edit."""
         if self.lengths.shards[-1][1] >= self._shard_tokens:
             sync(self._tokens)
             self._tokens.close()
             self.lengths.shards.append([0, 0])
             self._tokens = self._open_shard()
         self._tokens.write(tokens.astype(self._dtype, copy=False).tobytes())
-        self._documents.write(np.array((len(tokens), num_bytes), PAIR).tobytes())
+        self._documents.write(np.array((len(tokens), num_bytes), SIZES).tobytes())
+        self._cuts.write(np.array(cut, "<u4").tobytes())
         self.lengths.num_bytes += num_bytes
         self.lengths.shards[-1][0] += 1
         self.lengths.shards[-1][1] += len(tokens)
@@ -113,10 +121,12 @@ class SplitWriter:
     def sync(self) -> None:
         sync(self._tokens)
         sync(self._documents)
+        sync(self._cuts)
 
     def close(self) -> None:
         self._tokens.close()
         self._documents.close()
+        self._cuts.close()
 
     def finish(self) -> Split:
         """Write the index and the totals; doing it twice gives the same."""
@@ -124,15 +134,18 @@ class SplitWriter:
         numbers = range(len(self.lengths.shards) if self.lengths.num_documents else 0)
         if not numbers:
             (self._folder / shard_name(self._split, 0)).unlink()
-        pairs = np.fromfile(self._documents_path, PAIR)
-        offsets = np.concatenate([np.zeros(1, np.uint64), np.cumsum(pairs["tokens"], dtype=np.uint64)])
+        sizes, cuts = np.fromfile(self._documents_path, SIZES), np.fromfile(self._cuts_path, "<u4")
+        offsets = np.concatenate([np.zeros(1, np.uint64), np.cumsum(sizes["tokens"], dtype=np.uint64)])
+        num_pairs = int((cuts > 0).sum())
         return Split(
             num_documents=self.lengths.num_documents,
             num_tokens=self.lengths.num_tokens,
             num_bytes=self.lengths.num_bytes,
             shards=tuple(self._finish_shard(number) for number in numbers),
             offsets_sha256=save_array(self._folder / f"{self._split}.offsets.npy", offsets),
-            bytes_sha256=save_array(self._folder / f"{self._split}.bytes.npy", pairs["bytes"]),
+            bytes_sha256=save_array(self._folder / f"{self._split}.bytes.npy", sizes["bytes"]),
+            num_pairs=num_pairs,
+            cuts_sha256=save_array(self._folder / f"{self._split}.cuts.npy", cuts) if num_pairs else "",
         )
 
     def _finish_shard(self, number: int) -> Shard:

@@ -5,11 +5,14 @@
     train-00000.bin ...   token ids of whole documents end to end, uint16 or uint32, little-endian
     train.offsets.npy     uint64: where each document begins in the split, and the end of the last
     train.bytes.npy       uint32: how many bytes of UTF-8 each document's text has
+    train.cuts.npy        uint32, where there are pairs: how many of a document's tokens are the text before an edit
     heldout...            the same for the documents held out
 
     document 0         1      2             offsets [0, 4, 6, 11], shards of 6 and 5 tokens:
     [t t t t][t t] | [t t t t t]            a document never crosses from one shard into the next
     train-00000.bin  train-00001.bin
+
+A pair of texts, before and after an edit, is one document: first the ids of the one, then those of the other.
 
 `Shards.open(folder, "train")[2]` is the third document's ids, a view into the file.
 """
@@ -65,6 +68,14 @@ class Split:
     shards: tuple[Shard, ...]
     offsets_sha256: str
     bytes_sha256: str
+    num_pairs: int = 0
+    cuts_sha256: str = ""
+    """Empty where there are no pairs."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Without what only a split with pairs has, where it has none: such splits are as they were before pairs."""
+        parts = dataclasses.asdict(self)
+        return parts if self.num_pairs else {k: v for k, v in parts.items() if k not in ("num_pairs", "cuts_sha256")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,8 @@ class Settings:
     holdout: float
     field: str
     shard_tokens: int
+    pair_holdout: float = 0.02
+    """As `holdout`, of the pairs."""
 
     @property
     def dtype(self) -> str:
@@ -96,13 +109,13 @@ class Header:
     @property
     def sha256(self) -> str:
         """Equal for folders with the same documents in the same order and splits, wherever they lie."""
-        splits = {name: dataclasses.asdict(split) for name, split in self.splits.items()}
+        splits = {name: split.as_json() for name, split in self.splits.items()}
         text = json.dumps([self.settings.tokenizer_sha256, splits], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def as_json(self) -> dict[str, Any]:
         first = {"format": FORMAT, "version": VERSION, "complete": True, "dtype": self.settings.dtype}
-        return first | dataclasses.asdict(self)
+        return first | dataclasses.asdict(self) | {"splits": {k: split.as_json() for k, split in self.splits.items()}}
 
 
 def read_json(folder: Path) -> dict[str, Any]:
@@ -176,6 +189,9 @@ class Shards:
             )
         self.offsets: npt.NDArray[np.uint64] = self._load(f"{split}.offsets.npy")
         self.byte_counts: npt.NDArray[np.uint32] = self._load(f"{split}.bytes.npy")
+        none = np.zeros(len(self.byte_counts), np.uint32)
+        self.cuts: npt.NDArray[np.uint32] = self._load(f"{split}.cuts.npy") if self._counts.num_pairs else none
+        """Of a pair, how many of its tokens are the text before the edit; 0 for other documents."""
         self._tokens = [self._map(shard) for shard in self._counts.shards]
         self._first = np.cumsum([0, *(shard.num_documents for shard in self._counts.shards)])
 
@@ -269,6 +285,8 @@ class Shards:
         wanted = {shard.file: shard.sha256 for shard in self._counts.shards}
         wanted[f"{self.split}.offsets.npy"] = self._counts.offsets_sha256
         wanted[f"{self.split}.bytes.npy"] = self._counts.bytes_sha256
+        if self._counts.num_pairs:
+            wanted[f"{self.split}.cuts.npy"] = self._counts.cuts_sha256
         for name, sha256 in wanted.items():
             if hash_file(self.folder / name) != sha256:
                 raise DataError(

@@ -61,6 +61,10 @@ class Record(NamedTuple):
     problem: str | None
     num_read: int
     """How many bytes of the file, compressed as it is, have been read."""
+    before: str | None = None
+    """Of a pair, the text before the edit."""
+    group: str = ""
+    """What is held out together: where a pair comes from, and the message it was made with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,7 @@ def read_documents(
             if record.problem is not None:
                 complaints.add(source.path, record.line, record.problem)
             elif record.text is not None:
+                # Of a pair, the text that is right.
                 yield Document(record.text, str(source.path), record.line)
 
 
@@ -193,9 +198,22 @@ def _line_record(number: int, line: bytes, field: str, num_read: int) -> Record:
         return Record(number, None, "not UTF-8", num_read)
     except (ValueError, RecursionError):
         return Record(number, None, "not JSON", num_read)
+    if isinstance(value, dict) and field not in value and {"before", "after"} <= value.keys():
+        return _pair_record(number, value, num_read)
     if not isinstance(value, dict) or field not in value:
         return Record(number, None, f"no field {field!r}", num_read)
     return _value_record(number, value[field], field, num_read)
+
+
+def _pair_record(number: int, value: dict[str, Any], num_read: int) -> Record:
+    """A text before and after an edit; `source` and `message`, where there are any, say which belong together."""
+    before, after = (_value_record(number, value[name], name, num_read) for name in ("before", "after"))
+    if before.problem or after.problem:
+        return before if before.problem else after
+    if before.text == after.text:
+        return Record(number, None, "before and after are the same", num_read)
+    group = "\0".join(str(value.get(name, "")) for name in ("source", "message"))
+    return after._replace(before=before.text, group=group.strip("\0"))
 
 
 def _value_record(number: int, value: Any, field: str, num_read: int) -> Record:

@@ -21,7 +21,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from multiprocessing import get_context, parent_process
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,18 @@ from reviser.errors import DataError
 from reviser.tokenizer import Tokenizer
 
 Ids = list[npt.NDArray[np.uint32]]
+
+
+class Text(NamedTuple):
+    """A document's text; of a pair, also the one before the edit, and what it is held out with."""
+
+    text: str
+    before: str | None = None
+    group: str = ""
+
+    @property
+    def identity(self) -> bytes:
+        return (self.text if self.before is None else f"{self.before}\0{self.text}").encode()
 
 
 @dataclass(slots=True)
@@ -55,7 +67,7 @@ class Cursor:
 class TextBatch:
     """New documents, and where the sources stand behind them."""
 
-    texts: list[str]
+    texts: list[Text]
     hashes: npt.NDArray[np.uint64]
     is_heldout: list[bool]
     cursor: Cursor
@@ -85,21 +97,29 @@ class Seen:
 
 
 def read_batches(
-    sources: list[Source], field: str, holdout: float, cursor: Cursor, seen: Seen, num_characters: int
+    sources: list[Source],
+    field: str,
+    holdouts: tuple[float, float],
+    cursor: Cursor,
+    seen: Seen,
+    num_characters: int,
 ) -> Iterator[TextBatch]:
-    """Everything behind `cursor`, in batches of about `num_characters`; the last may hold no document."""
-    texts: list[str] = []
+    """Everything behind `cursor`, in batches of about `num_characters`; the last may hold no document.
+
+    `holdouts`: the share held out of documents, and of pairs.
+    """
+    texts: list[Text] = []
     num_pending, num_read = 0, 0
     for record, num_read in _read_from(sources, field, cursor):
         if record.problem is not None:
             cursor.complaints.add(sources[cursor.source].path, record.line, record.problem)
         elif record.text is not None:
-            texts.append(record.text)
-            num_pending += len(record.text)
+            texts.append(Text(record.text, record.before, record.group))
+            num_pending += len(record.text) + len(record.before or "")
         if num_pending >= num_characters:
-            yield _new_documents(texts, holdout, cursor, seen, num_read)
+            yield _new_documents(texts, holdouts, cursor, seen, num_read)
             texts, num_pending = [], 0
-    yield _new_documents(texts, holdout, cursor, seen, num_read)
+    yield _new_documents(texts, holdouts, cursor, seen, num_read)
 
 
 def _read_from(sources: list[Source], field: str, cursor: Cursor) -> Iterator[tuple[Record, int]]:
@@ -114,15 +134,25 @@ def _read_from(sources: list[Source], field: str, cursor: Cursor) -> Iterator[tu
         cursor.source, cursor.record = cursor.source + 1, 0
 
 
-def _new_documents(texts: list[str], holdout: float, cursor: Cursor, seen: Seen, num_read: int) -> TextBatch:
-    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
-    identity, lot = np.frombuffer(digests, "<u8").astype(np.uint64).reshape(-1, 2).T
+def _new_documents(
+    texts: list[Text], holdouts: tuple[float, float], cursor: Cursor, seen: Seen, num_read: int
+) -> TextBatch:
+    digests = [hashlib.blake2b(each.identity, digest_size=16).digest() for each in texts]
+    identity = np.frombuffer(b"".join(each[:8] for each in digests), "<u8").astype(np.uint64)
     is_new = seen.add(identity)
-    is_heldout = lot[is_new] < np.uint64(int(holdout * 2**64))
     cursor.num_duplicates += len(texts) - int(is_new.sum())
     cursor.num_hashes += int(is_new.sum())
-    kept = [text for text, keep in zip(texts, is_new, strict=True) if keep]
-    return TextBatch(kept, identity[is_new], is_heldout.tolist(), copy.deepcopy(cursor), num_read)
+    kept = [(text, digest) for text, digest, keep in zip(texts, digests, is_new, strict=True) if keep]
+    is_heldout = [_is_heldout(text, digest, holdouts) for text, digest in kept]
+    return TextBatch([text for text, _ in kept], identity[is_new], is_heldout, copy.deepcopy(cursor), num_read)
+
+
+def _is_heldout(text: Text, digest: bytes, holdouts: tuple[float, float]) -> bool:
+    """By lot: a document's own, or that of all pairs of its group."""
+    if text.group:
+        digest = hashlib.blake2b(text.group.encode(errors="replace"), digest_size=16).digest()
+    share = holdouts[0] if text.before is None else holdouts[1]
+    return int.from_bytes(digest[8:], "little") < int(share * 2**64)
 
 
 def encode_in_order(
@@ -130,7 +160,7 @@ def encode_in_order(
 ) -> Generator[tuple[TextBatch, Ids], None, None]:
     """Each batch with the ids of its texts; with more than one worker, in that many processes."""
     if workers == 1:
-        yield from ((batch, tokenizer.encode_arrays(batch.texts)) for batch in batches)
+        yield from ((batch, encode_texts(tokenizer, batch.texts)) for batch in batches)
         return
     # Spawned, not forked: `tokenizers` and a progress bar may run threads, which a fork would leave locked.
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (tokenizer,))
@@ -174,5 +204,11 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _encode(texts: list[str]) -> Ids:
-    return _worker_tokenizer[0].encode_arrays(texts)
+def _encode(texts: list[Text]) -> Ids:
+    return encode_texts(_worker_tokenizer[0], texts)
+
+
+def encode_texts(tokenizer: Tokenizer, texts: list[Text]) -> Ids:
+    """The ids of each text; of a pair, two arrays one after the other: those before the edit, those after it."""
+    flat = [part for each in texts for part in ((each.text,) if each.before is None else (each.before, each.text))]
+    return tokenizer.encode_arrays(flat)

@@ -46,10 +46,16 @@ class Draft:
 
     @classmethod
     def infill(cls, prefix: Sequence[int], suffix: Sequence[int], rules: Rules) -> Draft:
-        size, at = len(prefix) + len(suffix), len(prefix)
-        spans = [span for span in ((0, at), (at, size)) if span[0] < span[1]]
+        return cls.revision(prefix, (), suffix, rules)
+
+    @classmethod
+    def revision(cls, prefix: Sequence[int], middle: Sequence[int], suffix: Sequence[int], rules: Rules) -> Draft:
+        """A text to be changed between two that are protected."""
+        start, end = len(prefix), len(prefix) + len(middle)
+        size = end + len(suffix)
+        spans = [span for span in ((0, start), (end, size)) if span[0] < span[1]]
         closed = [*([0] if prefix else []), *([size] if suffix else [])]
-        return cls((*prefix, *suffix), at, rules, protect(size, spans, closed))
+        return cls((*prefix, *middle, *suffix), end, rules, protect(size, spans, closed))
 
     @classmethod
     def edit(cls, tokens: Sequence[int], rules: Rules, marks: Sequence[int] = ()) -> Draft:

@@ -295,16 +295,17 @@ def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, beg
               lives: Array) -> Any:  # fmt: skip
     """Write examples into packed rows, in the order given; returns the first that does not lead to its text, or -1.
 
-    examples[k]: row, column, segment, index into `drawn`, first token, prefix, target and suffix length. `births`,
-    `history` and `marks` are scratch. The arrays of rows are one column wider than the rows: an example's last window
-    spills into the next START.
+    examples[k]: row, column, segment, index into `drawn`, first token, prefix, target and suffix length, first token
+    of the draft and its length. `births`, `history` and `marks` are scratch. The arrays of rows are one column wider
+    than the rows: an example's last window spills into the next START.
     """
     num_windows, num_canvases, num_lives = windows.shape[2], canvases.shape[2], lives.shape[2]
     for k in range(len(examples)):
         row, col, segment, i = examples[k, 0], examples[k, 1], examples[k, 2], examples[k, 3]
         first, prefix, target, suffix = examples[k, 4], examples[k, 5], examples[k, 6], examples[k, 7]
-        count = write_draft(history, tokens, first, prefix, target, suffix, num_text, rules[2])
-        write_marks(marks, prefix, suffix)
+        drafts, drafted = examples[k, 8], examples[k, 9]
+        count = write_draft(history, tokens, first, prefix, target, suffix, drafts, drafted, num_text, rules[2])
+        write_marks(marks, prefix, drafted, suffix)
         num_draft = count
         for j in range(begins[i], drawn.shape[1]):
             history[count] = drawn[i, j]
@@ -322,7 +323,7 @@ def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, beg
             segments[row, col + j] = segment
         after = col + count + 1
         bad, length, _, left, right = replay_one(
-            history[:count], num_draft, marks[: prefix + suffix + 1], num_text, rules, width, cells, births,
+            history[:count], num_draft, marks[: prefix + drafted + suffix + 1], num_text, rules, width, cells, births,
             windows[row, col + 1 : after if num_windows else col + 1], masks[row, col : col + count],
             canvases[row, col + 1 : after if num_canvases else col + 1],
             lives[row, col : after if num_lives else col],
@@ -335,16 +336,18 @@ def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, beg
 
 
 @jit
-def write_draft(history: Array, tokens: Array, first: int, prefix: int, target: int, suffix: int,
-                num_text: int, has_jumps: int) -> int:  # fmt: skip
-    """history.py's `draft_history` of a prefix and a suffix with the cursor between; returns its length."""
+def write_draft(history: Array, tokens: Array, first: int, prefix: int, target: int, suffix: int, drafts: int,
+                drafted: int, num_text: int, has_jumps: int) -> int:  # fmt: skip
+    """history.py's `draft_history` of a prefix, a draft and a suffix with the cursor behind the draft; its length."""
     for j in range(prefix):
         history[j] = tokens[first + j]
+    for j in range(drafted):
+        history[prefix + j] = tokens[drafts + j]
     for j in range(suffix):
-        history[prefix + j] = tokens[first + prefix + target + j]
-    count, left, exponent = prefix + suffix, suffix, MAX_MOVE_EXPONENT
+        history[prefix + drafted + j] = tokens[first + prefix + target + j]
+    count, left, exponent = prefix + drafted + suffix, suffix, MAX_MOVE_EXPONENT
     if has_jumps and suffix:
-        history[count] = num_text + JUMPS + prefix
+        history[count] = num_text + JUMPS + prefix + drafted
         return count + 1
     while left:
         while left < 1 << exponent:
@@ -356,7 +359,9 @@ def write_draft(history: Array, tokens: Array, first: int, prefix: int, target: 
 
 
 @jit
-def write_marks(marks: Array, prefix: int, suffix: int) -> None:
-    """The marks of `Draft.infill`: all is fixed, and only the boundary between prefix and suffix is open."""
-    for j in range(prefix + suffix + 1):
-        marks[j] = (FIXED if j else 0) | (CLOSED if j != prefix else 0)
+def write_marks(marks: Array, prefix: int, drafted: int, suffix: int) -> None:
+    """The marks of `Draft.revision`: what stands around the draft is fixed, and its boundaries are closed."""
+    end = prefix + drafted
+    for j in range(end + suffix + 1):
+        is_fixed = 0 < j <= prefix or j > end
+        marks[j] = (FIXED if is_fixed else 0) | (CLOSED if j < prefix or j > end else 0)
