@@ -229,7 +229,7 @@ class _Maker:
         unit, following = self.units[at], self._next_word(at)
         if following is None or not unit.has_space or unit.shape != LOWER:
             return None
-        return None if unit.text == following.text else (2, b" " + following.text + b" " + unit.text)
+        return None if unit.word == following.word else (2, b" " + following.text + b" " + unit.text)
 
     def _misplace(self, at: int) -> Change:
         unit = self.units[at]

@@ -1,7 +1,8 @@
 """The kernel of mistakes: the draws and the results of make.py, for many texts in one call.
 
-A change is the number of units that it replaces and the length of the text in `s.new`; (-1, 0) is none. Only what
-changes is encoded, so the cost of a text is mostly that of finding its words.
+A maker writes the pieces of its change into `s.plan` and returns how many units they replace and how many pieces there
+are; (-1, 0) is none. One function puts pieces together, for every copy of it in the makers would be compiled again.
+For the same reason numbers are handed over as variables: numba compiles a function once for each constant.
 """
 
 from __future__ import annotations
@@ -53,29 +54,51 @@ _KINDS_AT = np.array([KINDS_AT.get(what, 0) for what in range(HYPHEN + 1)], np.i
 _SPELLING, _ONE = int(SPELLING), np.uint64(ONE)
 _COMMA, _DASH, _DOT, _QUOTE, _BLANK, _I, _N, _T = (ord(sign) for sign in ",-.' Int")
 
+_OWN_SPACE, _THIS, _THIS_UP, _THIS_DOWN, _NEXT, _NEXT_UP, _NEXT_DOWN, _UNTIL, _FROM, _OTHER, _OTHER_UP, _ADDED = (
+    (1 + i) << 32 for i in range(12)
+)
+"""Pieces of a change, beside single bytes: the space before the word, if it has one; the word and the next, as they are
+or with another first letter; the letters up to a place and from one on; and by number, an alternative of the table or
+one of the rules' words."""
+
 
 @jit
-def _possible(t: KernelTable, unit: Array) -> int:
-    if unit[WHAT] != WORD:
-        return _KINDS_AT[unit[WHAT]]
-    if unit[SHAPE] > CAPITAL:
+def _possible(words: Array, units: Array, at: int) -> int:
+    what, shape, number = units[at, WHAT], units[at, SHAPE], units[at, NUMBER]
+    if what != WORD:
+        return _KINDS_AT[what]
+    if shape > CAPITAL:
         return 0
-    possible = np.int64(t.kinds[unit[NUMBER]])
-    if unit[SHAPE] == CAPITAL and not unit[IS_FIRST] and not t.classes[unit[NUMBER]] & NAME:
+    possible = words[number, 2]
+    if shape == CAPITAL and not units[at, IS_FIRST] and not words[number, 1] & NAME:
         possible &= _SPELLING
     return possible
 
 
 @jit
-def _pick(t: KernelTable, unit: Array, limits: Array, factor: Any, rng: Array) -> int:
-    """The kind of mistake to try at a unit, or -1."""
-    possible = _possible(t, unit)
-    if not possible:
-        return -1
+def _sum_limits(possible: int, limits: Array) -> Any:
     total = np.uint64(0)
     for kind in range(NUM_KINDS):
         if possible >> kind & 1:
             total += limits[kind]
+    return total
+
+
+@jit
+def sum_all(words: Array, limits: Array) -> None:
+    """The chance of any mistake at each word, which is wanted too often to be added up each time."""
+    for number in range(len(words)):
+        words[number, 4] = _sum_limits(words[number, 2], limits)
+
+
+@jit
+def _pick(words: Array, units: Array, at: int, limits: Array, factor: Any, rng: Array) -> int:
+    """The kind of mistake to try at a unit, or -1."""
+    possible = _possible(words, units, at)
+    if not possible:
+        return -1
+    is_whole = units[at, WHAT] == WORD and possible == words[units[at, NUMBER], 2]
+    total = np.uint64(words[units[at, NUMBER], 4]) if is_whole else _sum_limits(possible, limits)
     if total == 0 or _bits32(rng) * _ONE >= total * factor:
         return -1
     left = np.uint64(_below(rng, total))
@@ -88,311 +111,297 @@ def _pick(t: KernelTable, unit: Array, limits: Array, factor: Any, rng: Array) -
 
 
 @jit
-def _put(s: Scratch, size: int, text: Array, count: int, case: int) -> int:
-    """Add a text to the change; `case` 1 raises its first letter, -1 lowers it."""
-    for k in range(count):
-        s.new[size + k] = text[k]
-    if count and case > 0 and 97 <= text[0] <= 122:
-        s.new[size] -= 32
-    elif count and case < 0 and 65 <= text[0] <= 90:
-        s.new[size] += 32
-    return size + count
+def _is_word(units: Array, num_units: int, at: int) -> bool:
+    return 0 <= at < num_units and units[at, WHAT] == WORD
 
 
 @jit
-def _put_byte(s: Scratch, size: int, byte: int) -> int:
-    s.new[size] = byte
-    return size + 1
+def _is_any_word(units: Array, num_units: int, at: int) -> bool:
+    return 0 <= at < num_units and (units[at, WHAT] == WORD or units[at, WHAT] == STRANGE)
 
 
 @jit
-def _put_space(s: Scratch, unit: Array) -> int:
-    return _put_byte(s, 0, _BLANK) if unit[HAS_SPACE] else 0
+def _has_next_word(units: Array, num_units: int, at: int) -> bool:
+    is_behind_space = _is_word(units, num_units, at + 1) and units[at + 1, HAS_SPACE] != 0
+    return is_behind_space and units[at + 1, SHAPE] == LOWER
 
 
 @jit
-def _put_unit(t: KernelTable, s: Scratch, tokens: Array, size: int, unit: Array, case: int) -> int:
-    """Add a word's own text to the change."""
-    count, _ = read_text(t, tokens, unit[START], unit[END], s.texts[1])
-    return _put(s, size, s.texts[1], count, case)
-
-
-@jit
-def _is(s: Scratch, num_units: int, at: int, one: int, other: int) -> bool:
-    """Whether there is a unit at a place and it is one thing or the other."""
-    return 0 <= at < num_units and (s.units[at][WHAT] == one or s.units[at][WHAT] == other)
-
-
-@jit
-def _has_next_word(s: Scratch, num_units: int, at: int) -> bool:
-    following = s.units[at + 1]
-    return _is(s, num_units, at + 1, WORD, WORD) and following[HAS_SPACE] != 0 and following[SHAPE] == LOWER
-
-
-@jit
-def _changed(s: Scratch, unit: Array, size: int) -> Any:
-    """The change to one word, unless it is the word in `s.texts[0]` itself."""
-    skip = 1 if unit[HAS_SPACE] else 0
-    if size - skip == unit[SIZE]:
-        k = 0
-        while k < unit[SIZE] and s.new[skip + k] == s.texts[0, k]:
-            k += 1
-        if k == unit[SIZE]:
-            return -1, 0
-    return 1, size
-
-
-@jit
-def _replace(t: KernelTable, s: Scratch, unit: Array, kind: int, rng: Array) -> Any:
-    low, high = t.first_alternatives[unit[NUMBER]], t.first_alternatives[unit[NUMBER] + 1]
-    while low < high and t.alternative_kinds[low] < kind:
+def _replace(words: Array, alternatives: Array, unit: Array, text: Array, kind: int, rng: Array, plan: Array) -> Any:
+    low, high = words[unit[NUMBER], 3], words[unit[NUMBER] + 1, 3]
+    while low < high and alternatives[low, 1] < kind:
         low += 1
     end = low
-    while end < high and t.alternative_kinds[end] == kind:
+    while end < high and alternatives[end, 1] == kind:
         end += 1
     if low == end:
         return -1, 0
-    chosen = low + _below(rng, end - low)
-    start = t.alternative_starts[chosen]
-    is_capital = unit[SHAPE] == CAPITAL and (unit[IS_FIRST] or not (unit[SIZE] == 1 and s.texts[0, 0] == _I))
-    size = _put_space(s, unit)
-    count = t.alternative_starts[chosen + 1] - start
-    size = _put(s, size, t.alternative_bytes[start : start + count], count, 1 if is_capital else 0)
-    return _changed(s, unit, size)
+    chosen = low + _below(rng, np.int64(end - low))
+    is_capital = unit[SHAPE] == CAPITAL and (unit[IS_FIRST] or not (unit[SIZE] == 1 and text[0] == _I))
+    plan[0], plan[1] = _OWN_SPACE, (_OTHER_UP if is_capital else _OTHER) + chosen
+    return 1, 2
 
 
 @jit
-def _drop(t: KernelTable, s: Scratch, num_units: int, tokens: Array, at: int) -> Any:
-    unit, following = s.units[at], s.units[at + 1]
-    if not _is(s, num_units, at + 1, WORD, STRANGE) or not following[HAS_SPACE]:
+def _drop(units: Array, num_units: int, at: int, plan: Array) -> Any:
+    unit, following = units[at], units[at + 1]
+    if not _is_any_word(units, num_units, at + 1) or not following[HAS_SPACE]:
         return -1, 0
     if unit[HAS_SPACE] and (unit[SHAPE] == LOWER or not unit[IS_FIRST]):
         return 1, 0
     if not unit[IS_FIRST] or following[WHAT] != WORD or following[SHAPE] != LOWER:
         return -1, 0
-    size = _put_space(s, unit)
-    return 2, _put_unit(t, s, tokens, size, following, 1 if unit[SHAPE] == CAPITAL else 0)
+    plan[0], plan[1] = _OWN_SPACE, _NEXT_UP if unit[SHAPE] == CAPITAL else _NEXT
+    return 2, 2
 
 
 @jit
-def _slip(t: KernelTable, s: Scratch, unit: Array, rng: Array) -> Any:
-    text, size = s.texts[0], unit[SIZE]
-    slip = _below(rng, SLIPS)
-    begin = _put_space(s, unit)
+def _slip(neighbours: Array, unit: Array, text: Array, rng: Array, plan: Array) -> Any:
+    size = np.int64(unit[SIZE])
+    slip = _below(rng, np.int64(SLIPS))
+    plan[0] = _OWN_SPACE
     if size < 4 or DROPPED <= slip < SWAPPED:
         if size < 3:
             return -1, 0
         place = 1 + _below(rng, size - 2)
-        end = _put(s, begin, text, size, 0)
-        s.new[begin + place], s.new[begin + place + 1] = text[place + 1], text[place]
-        return _changed(s, unit, end)
+        plan[1], plan[2], plan[3], plan[4] = _UNTIL + place, text[place + 1], text[place], _FROM + place + 2
+        return 1, 5
     place = 1 + _below(rng, size - 1)
-    end = _put(s, begin, text, place, 0)
-    rest = place
+    plan[1], plan[2], plan[3] = _UNTIL + place, text[place], _FROM + place
     if slip < DROPPED:
-        rest = place + 1
-    elif slip < DOUBLED:
-        end = _put_byte(s, end, text[place])
-    else:
+        plan[2] = _FROM + place + 1
+        return 1, 3
+    if slip >= DOUBLED:
         if not 97 <= text[place] <= 122:
             return -1, 0
-        near = t.neighbours[text[place] - 97]
-        end = _put_byte(s, end, near[1 + _below(rng, near[0])])
-        rest = place + 1 if slip < NEIGHBOUR else place
-    for k in range(rest, size):
-        end = _put_byte(s, end, text[k])
-    return _changed(s, unit, end)
+        near = neighbours[text[place] - 97]
+        plan[2] = near[1 + _below(rng, np.int64(near[0]))]
+        plan[3] = _FROM + place + (1 if slip < NEIGHBOUR else 0)
+    return 1, 4
 
 
 @jit
-def _merge(t: KernelTable, s: Scratch, num_units: int, tokens: Array, at: int, rng: Array) -> Any:
-    unit, following = s.units[at], s.units[at + 1]
-    if not _has_next_word(s, num_units, at) or not t.classes[following[NUMBER]] & LETTERS_ONLY:
+def _merge(words: Array, units: Array, num_units: int, at: int, rng: Array, plan: Array) -> Any:
+    unit, following = units[at], units[at + 1]
+    if not _has_next_word(units, num_units, at) or not words[following[NUMBER], 1] & LETTERS_ONLY:
         return -1, 0
     if unit[SIZE] + following[SIZE] > LONGEST_MERGED:
         return -1, 0
-    has_hyphen = _below(rng, 4) == 0 and min(unit[SIZE], following[SIZE]) > 2
-    size = _put(s, _put_space(s, unit), s.texts[0], unit[SIZE], 0)
+    has_hyphen = _below(rng, np.int64(4)) == 0 and min(unit[SIZE], following[SIZE]) > 2
+    plan[0], plan[1], plan[2], plan[3] = _OWN_SPACE, _THIS, _NEXT, _NEXT
     if has_hyphen:
-        size = _put_byte(s, size, _DASH)
-    return 2, _put_unit(t, s, tokens, size, following, 0)
+        plan[2] = _DASH
+    return 2, 4 if has_hyphen else 3
 
 
 @jit
-def _add_word(t: KernelTable, s: Scratch, num_units: int, at: int, is_kept: int, rng: Array) -> Any:
-    unit = s.units[at]
-    if not _is(s, num_units, at - 1, WORD, WORD) or not is_kept or not unit[HAS_SPACE]:
+def _add_word(t: KernelTable, units: Array, num_units: int, at: int, is_kept: int, rng: Array, plan: Array) -> Any:
+    if not _is_word(units, num_units, at - 1) or not is_kept or not units[at, HAS_SPACE]:
         return -1, 0
-    before, now = t.classes[s.units[at - 1][NUMBER]], t.classes[unit[NUMBER]]
-    for rule in t.rules:
-        if before & rule[0] and now & rule[1]:
-            chosen = rule[2] + _below(rng, rule[3] - rule[2])
-            start, size = t.rule_starts[chosen], _put_byte(s, 0, _BLANK)
-            count = t.rule_starts[chosen + 1] - start
-            return 0, _put(s, size, t.rule_bytes[start : start + count], count, 0)
+    before, now = t.words[units[at - 1, NUMBER], 1], t.words[units[at, NUMBER], 1]
+    for k in range(len(t.rules)):
+        if before & t.rules[k, 0] and now & t.rules[k, 1]:
+            count = np.int64(t.rules[k, 3] - t.rules[k, 2])
+            plan[0], plan[1] = _BLANK, _ADDED + t.rules[k, 2] + _below(rng, count)
+            return 0, 2
     return -1, 0
 
 
 @jit
-def _double(s: Scratch, unit: Array) -> Any:
-    text, count = s.texts[0], unit[SIZE]
-    size = _put(s, _put_space(s, unit), text, count, 0)
-    size = _put_byte(s, size, _BLANK)
-    return 1, _put(s, size, text, count, 0 if count == 1 and text[0] == _I else -1)
-
-
-@jit
-def _exchange(t: KernelTable, s: Scratch, num_units: int, tokens: Array, at: int) -> Any:
-    unit, following = s.units[at], s.units[at + 1]
-    if not _has_next_word(s, num_units, at) or not unit[HAS_SPACE] or unit[SHAPE] != LOWER:
-        return -1, 0
-    size = _put_byte(s, 0, _BLANK)
-    size = _put_unit(t, s, tokens, size, following, 0)
-    if unit[SIZE] == following[SIZE] and _changed(s, unit, size)[0] < 0:
-        return -1, 0
-    size = _put_byte(s, size, _BLANK)
-    return 2, _put(s, size, s.texts[0], unit[SIZE], 0)
-
-
-@jit
-def _misplace(s: Scratch, unit: Array, rng: Array) -> Any:
-    text, count = s.texts[0], unit[SIZE]
+def _misplace(unit: Array, text: Array, rng: Array, plan: Array) -> Any:
+    count = unit[SIZE]
     if count < 3:
         return -1, 0
     place = count - 1
     while place >= 0 and text[place] != _QUOTE:
         place -= 1
-    begin = _put_space(s, unit)
+    plan[0] = _OWN_SPACE
     if place < 0:
-        size = _put(s, begin, text, count - 1, 0)
-        size = _put_byte(s, size, _QUOTE)
-        return 1, _put_byte(s, size, text[count - 1])
+        plan[1], plan[2], plan[3] = _UNTIL + count - 1, _QUOTE, _FROM + count - 1
+        return 1, 4
     is_not = place == count - 2 and text[place - 1] == _N and text[place + 1] == _T
-    if is_not and _below(rng, 4) == 0:
-        size = _put(s, begin, text, place - 1, 0)
-        for byte in (_QUOTE, _N, _T):
-            size = _put_byte(s, size, byte)
-        return 1, size
-    size = _put(s, begin, text, place, 0)
-    for k in range(place + 1, count):
-        size = _put_byte(s, size, text[k])
-    return 1, size
+    if is_not and _below(rng, np.int64(4)) == 0:
+        plan[1], plan[2], plan[3], plan[4] = _UNTIL + place - 1, _QUOTE, _N, _T
+        return 1, 5
+    plan[1], plan[2] = _UNTIL + place, _FROM + place + 1
+    return 1, 3
 
 
 @jit
-def _recase(s: Scratch, unit: Array, case: int) -> Any:
-    return _changed(s, unit, _put(s, _put_space(s, unit), s.texts[0], unit[SIZE], case))
-
-
-@jit
-def _has_sentence_behind(t: KernelTable, s: Scratch, num_units: int, at: int) -> bool:
-    if not _is(s, num_units, at - 1, WORD, WORD) or not _is(s, num_units, at + 1, WORD, WORD):
+def _has_sentence_behind(words: Array, units: Array, num_units: int, at: int) -> bool:
+    if not _is_word(units, num_units, at - 1) or not _is_word(units, num_units, at + 1):
         return False
-    before, following = s.units[at - 1], s.units[at + 1]
+    before, following = units[at - 1], units[at + 1]
     if not following[HAS_SPACE] or following[SHAPE] != CAPITAL:
         return False
-    return before[SHAPE] == LOWER and before[SIZE] > 2 and not t.classes[following[NUMBER]] & NAME
+    return before[SHAPE] == LOWER and before[SIZE] > 2 and not words[following[NUMBER], 1] & NAME
 
 
 @jit
-def _run_on(t: KernelTable, s: Scratch, num_units: int, tokens: Array, at: int, rng: Array) -> Any:
-    choice = _below(rng, 4)
-    if at == num_units - 1:
-        return (1, 0) if choice == 0 and _is(s, num_units, at - 1, WORD, WORD) else (-1, 0)
-    if not _has_sentence_behind(t, s, num_units, at):
+def _change_stop(words: Array, units: Array, num_units: int, at: int, kind: int, rng: Array, plan: Array) -> Any:
+    """Another sign, or none, or no space where a sentence ends."""
+    choice = _below(rng, np.int64(4 if kind == _FULL_STOP else 3))
+    if kind == _FULL_STOP and at == num_units - 1:
+        return (1, 0) if choice == 0 and _is_word(units, num_units, at - 1) else (-1, 0)
+    if not _has_sentence_behind(words, units, num_units, at):
         return -1, 0
-    size = 0
-    if choice != 1:
-        size = _put_byte(s, size, _COMMA)
-    size = _put_byte(s, size, _BLANK)
-    return 2, _put_unit(t, s, tokens, size, s.units[at + 1], 0 if choice < 2 else -1)
+    if kind == _SPACING:
+        plan[0], plan[1] = _DOT, _NEXT
+        return 2, 2
+    if choice == 1:
+        plan[0], plan[1] = _BLANK, _NEXT
+        return 2, 2
+    plan[0], plan[1], plan[2] = _COMMA, _BLANK, _NEXT if choice == 0 else _NEXT_DOWN
+    return 2, 3
 
 
 @jit
-def _respace(t: KernelTable, s: Scratch, num_units: int, tokens: Array, at: int, rng: Array) -> Any:
-    choice = _below(rng, 3)
-    if s.units[at][WHAT] == STOP:
-        if not _has_sentence_behind(t, s, num_units, at):
-            return -1, 0
-        return 2, _put_unit(t, s, tokens, _put_byte(s, 0, _DOT), s.units[at + 1], 0)
-    is_between = _is(s, num_units, at - 1, WORD, WORD) and _is(s, num_units, at + 1, WORD, WORD)
-    if not is_between or not s.units[at + 1][HAS_SPACE]:
+def _change_sign(words: Array, units: Array, num_units: int, at: int, kind: int, is_kept: int, rng: Array,
+                 plan: Array) -> Any:  # fmt: skip
+    if units[at, WHAT] == STOP:
+        return _change_stop(words, units, num_units, at, kind, rng, plan)
+    plan[0] = _COMMA
+    if kind == _COMMA_ADDED:
+        can_add = _is_any_word(units, num_units, at - 1) and is_kept and units[at, HAS_SPACE]
+        return (0, 1) if can_add else (-1, 0)
+    if kind == _COMMA_DROPPED:
+        is_between = _is_any_word(units, num_units, at - 1) and _is_any_word(units, num_units, at + 1)
+        return (1, 0) if is_between and units[at + 1, HAS_SPACE] else (-1, 0)
+    is_between = _is_word(units, num_units, at - 1) and _is_word(units, num_units, at + 1)
+    plan[1] = _NEXT
+    if kind == _HYPHEN:
+        plan[0] = _BLANK
+        return (2, 2) if is_between and not units[at + 1, HAS_SPACE] and is_kept else (-1, 0)
+    choice = _below(rng, np.int64(3))
+    if not is_between or not units[at + 1, HAS_SPACE]:
         return -1, 0
     if choice == 0:
-        return 1, _put_byte(s, _put_byte(s, 0, _BLANK), _COMMA)
-    return 2, _put_unit(t, s, tokens, _put_byte(s, 0, _COMMA), s.units[at + 1], 0)
+        plan[0], plan[1] = _BLANK, _COMMA
+    return (1, 2) if choice == 0 else (2, 2)
 
 
 @jit
-def _change_signs(t: KernelTable, s: Scratch, num_units: int, tokens: Array, at: int, kind: int, is_kept: int,
-                  rng: Array) -> Any:  # fmt: skip
-    is_behind_word = _is(s, num_units, at - 1, WORD, STRANGE)
-    if kind == _COMMA_ADDED:
-        can_add = is_behind_word and is_kept and s.units[at][HAS_SPACE]
-        return (0, _put_byte(s, 0, _COMMA)) if can_add else (-1, 0)
-    if kind == _COMMA_DROPPED:
-        has_word = _is(s, num_units, at + 1, WORD, STRANGE) and s.units[at + 1][HAS_SPACE]
-        return (1, 0) if is_behind_word and has_word else (-1, 0)
-    if kind == _FULL_STOP:
-        return _run_on(t, s, num_units, tokens, at, rng)
-    if kind == _SPACING:
-        return _respace(t, s, num_units, tokens, at, rng)
-    is_between = _is(s, num_units, at - 1, WORD, WORD) and _is(s, num_units, at + 1, WORD, WORD)
-    if not is_between or s.units[at + 1][HAS_SPACE] or not is_kept:
-        return -1, 0
-    return 2, _put_unit(t, s, tokens, _put_byte(s, 0, _BLANK), s.units[at + 1], 0)
-
-
-@jit
-def _change(t: KernelTable, s: Scratch, num_units: int, tokens: Array, at: int, kind: int, is_kept: int,
-            rng: Array) -> Any:  # fmt: skip
+def _change(t: KernelTable, units: Array, num_units: int, text: Array, at: int, kind: int, is_kept: int, rng: Array,
+            plan: Array) -> Any:  # fmt: skip
     """The change that a mistake makes at a unit."""
-    unit = s.units[at]
+    unit = units[at]
     if kind >= _COMMA_ADDED:
-        return _change_signs(t, s, num_units, tokens, at, kind, is_kept, rng)
-    read_text(t, tokens, unit[START], unit[END], s.texts[0])
-    if _DROPS[kind]:
-        is_drop = _below(rng, 16) < _DROPS[kind]
-        if is_drop and not t.classes[unit[NUMBER]] & KEEP:
-            return _drop(t, s, num_units, tokens, at)
-        return _replace(t, s, unit, kind, rng)
-    if kind == _KEYBOARD:
-        return _slip(t, s, unit, rng)
-    if kind == _MERGED:
-        return _merge(t, s, num_units, tokens, at, rng)
-    if kind == _EXTRA:
-        return _add_word(t, s, num_units, at, is_kept, rng)
-    if kind == _DOUBLED:
-        return _double(s, unit)
-    if kind == _MISSING:
-        return _drop(t, s, num_units, tokens, at)
-    if kind == _EXCHANGED:
-        return _exchange(t, s, num_units, tokens, at)
-    if kind == _APOSTROPHE:
-        return _misplace(s, unit, rng)
-    if kind == _LOWERED:
-        return _recase(s, unit, -1)
-    if kind == _RAISED:
-        return _recase(s, unit, 1) if unit[HAS_SPACE] else (-1, 0)
-    return _replace(t, s, unit, kind, rng)
+        return _change_sign(t.words, units, num_units, at, kind, is_kept, rng, plan)
+    if kind == _MISSING or _DROPS[kind]:
+        is_drop = kind == _MISSING or _below(rng, np.int64(16)) < _DROPS[kind]
+        if kind == _MISSING or (is_drop and not t.words[unit[NUMBER], 1] & KEEP):
+            return _drop(units, num_units, at, plan)
+    elif kind == _KEYBOARD:
+        return _slip(t.neighbours, unit, text, rng, plan)
+    elif kind == _MERGED:
+        return _merge(t.words, units, num_units, at, rng, plan)
+    elif kind == _EXTRA:
+        return _add_word(t, units, num_units, at, is_kept, rng, plan)
+    elif kind == _DOUBLED:
+        is_i = unit[SIZE] == 1 and text[0] == _I
+        plan[0], plan[1], plan[2], plan[3] = _OWN_SPACE, _THIS, _BLANK, _THIS if is_i else _THIS_DOWN
+        return 1, 4
+    elif kind == _EXCHANGED:
+        can = _has_next_word(units, num_units, at) and unit[HAS_SPACE] and unit[SHAPE] == LOWER
+        plan[0], plan[1], plan[2], plan[3] = _BLANK, _NEXT, _BLANK, _THIS
+        return (2, 4) if can and unit[NUMBER] != units[at + 1, NUMBER] else (-1, 0)
+    elif kind == _APOSTROPHE:
+        return _misplace(unit, text, rng, plan)
+    elif kind == _LOWERED or kind == _RAISED:
+        plan[0], plan[1] = _OWN_SPACE, _THIS_DOWN if kind == _LOWERED else _THIS_UP
+        return (1, 2) if kind == _LOWERED or unit[HAS_SPACE] else (-1, 0)
+    return _replace(t.words, t.alternatives, unit, text, kind, rng, plan)
 
 
 @jit
-def _curl(s: Scratch, size: int) -> int:
-    """Turn every ' of the change into ’."""
-    count = 0
+def _put(source: Array, low: int, high: int, case: int, new: Array, size: int) -> int:
+    """Add some bytes to a text; `case` 1 raises the first letter, -1 lowers it."""
+    for k in range(low, high):
+        new[size + k - low] = source[k]
+    if low < high and case > 0 and 97 <= source[low] <= 122:
+        new[size] -= 32
+    elif low < high and case < 0 and 65 <= source[low] <= 90:
+        new[size] += 32
+    return size + high - low
+
+
+@jit
+def _put_together(t: KernelTable, s: Scratch, tokens: Array, at: int, count: int) -> int:
+    """The text of a change from its pieces, in `s.bytes[2]`; returns its length."""
+    unit, following = s.units[at], s.units[at + 1]
+    size, new = np.int64(0), s.bytes[2]
+    for k in range(count):
+        piece, place = s.plan[k] >> 32 << 32, s.plan[k] & 0xFFFFFFFF
+        source, low, high, case = s.bytes[0], np.int64(0), np.int64(unit[SIZE]), np.int64(0)
+        if piece == 0 or piece == _OWN_SPACE:
+            if piece == 0 or unit[HAS_SPACE]:
+                new[size] = _BLANK if piece else place
+                size += 1
+            continue
+        if piece == _THIS_UP or piece == _NEXT_UP or piece == _OTHER_UP:
+            case = np.int64(1)
+        elif piece == _THIS_DOWN or piece == _NEXT_DOWN:
+            case = np.int64(-1)
+        if piece == _UNTIL:
+            high = place
+        elif piece == _FROM:
+            low = place
+        elif piece == _NEXT or piece == _NEXT_UP or piece == _NEXT_DOWN:
+            source = s.bytes[1]
+            high, _ = read_text(t.text, t.tokens, tokens, following[START], following[END], source)
+        elif piece == _OTHER or piece == _OTHER_UP:
+            source, low, high = t.text, np.int64(t.alternatives[place, 0]), np.int64(t.alternatives[place + 1, 0])
+        elif piece == _ADDED:
+            source, low, high = t.text, np.int64(t.rule_starts[place]), np.int64(t.rule_starts[place + 1])
+        size = _put(source, low, high, case, new, size)
+    return size
+
+
+@jit
+def _is_same(unit: Array, text: Array, new: Array, size: int) -> bool:
+    """Whether a change to a word gives the word itself."""
+    skip = 1 if unit[HAS_SPACE] else 0
+    if unit[WHAT] != WORD or size - skip != unit[SIZE]:
+        return False
+    for k in range(unit[SIZE]):
+        if new[skip + k] != text[k]:
+            return False
+    return True
+
+
+@jit
+def _curl(new: Array, size: int) -> int:
+    """Turn every ' of a text into ’."""
+    end = size
     for k in range(size):
-        count += 1 if s.new[k] == _QUOTE else 0
-    end = size + 2 * count
+        end += 2 if new[k] == _QUOTE else 0
     at = end
     for k in range(size - 1, -1, -1):
-        if s.new[k] == _QUOTE:
-            s.new[at - 3], s.new[at - 2], s.new[at - 1] = 0xE2, 0x80, 0x99
+        if new[k] == _QUOTE:
+            new[at - 3], new[at - 2], new[at - 1] = 0xE2, 0x80, 0x99
             at -= 3
         else:
-            s.new[at - 1] = s.new[k]
+            new[at - 1] = new[k]
             at -= 1
     return end
+
+
+@jit
+def _try(t: KernelTable, s: Scratch, tokens: Array, num_units: int, at: int, kind: int, is_kept: int,
+         rng: Array) -> Any:  # fmt: skip
+    """How many units a mistake replaces, or -1, and the length of the new text."""
+    unit = s.units[at]
+    if unit[WHAT] == WORD:
+        read_text(t.text, t.tokens, tokens, unit[START], unit[END], s.bytes[0])
+    used, count = _change(t, s.units, num_units, s.bytes[0], at, kind, is_kept, rng, s.plan)
+    if used < 0:
+        return used, count
+    size = _put_together(t, s, tokens, at, count)
+    if used == 1 and _is_same(unit, s.bytes[0], s.bytes[2], size):
+        return -1, 0
+    if (used > 0 and unit[IS_CURLY]) or (used > 1 and s.units[at + 1, IS_CURLY]):
+        size = _curl(s.bytes[2], size)
+    return used, size
 
 
 @jit
@@ -403,41 +412,38 @@ def _copy(tokens: Array, start: int, end: int, out: Array, at: int) -> int:
 
 
 @jit
-def _make_one(t: KernelTable, s: Scratch, tokens: Array, clean: Any, limits: Array, factors: Array, rng: Array,
-              out: Array, mistakes: Array) -> Any:  # fmt: skip
+def _make_one(t: KernelTable, s: Scratch, tokens: Array, clean: Any, limits: Array, factors: Array,
+              rng: Array, out: Array, mistakes: Array) -> Any:  # fmt: skip
     """Mistakes in one text; returns the number of tokens and of mistakes, or FULL."""
     if len(out) < len(tokens):
         return FULL, 0
     if _bits32(rng) < clean:
-        return _copy(tokens, 0, len(tokens), out, 0), 0
-    factor = factors[_below(rng, NUM_FACTORS)]
+        return _copy(tokens, np.int64(0), np.int64(len(tokens)), out, np.int64(0)), 0
+    factor = factors[_below(rng, np.int64(NUM_FACTORS))]
     num_units = find_units(t, s, tokens)
-    at, size, count, is_kept = 0, 0, 0, 1
+    words, units, new = t.words, s.units, s.bytes[2]
+    at, size, count, is_kept = np.int64(0), np.int64(0), np.int64(0), np.int64(1)
     while at < num_units:
-        unit = s.units[at]
-        used, length = -1, 0
-        kind = _pick(t, unit, limits, factor, rng)
+        start, end = np.int64(units[at, START]), np.int64(units[at, END])
+        used, length = np.int64(-1), np.int64(0)
+        kind = _pick(words, units, at, limits, factor, rng)
         if kind >= 0:
-            used, length = _change(t, s, num_units, tokens, at, kind, is_kept, rng)
-        if size + unit[END] - unit[START] + NEW_BYTES > len(out) or count == len(mistakes):
+            used, length = _try(t, s, tokens, num_units, at, kind, is_kept, rng)
+        if size + end - start + NEW_BYTES > len(out) or count == len(mistakes):
             return FULL, 0
         if used < 0:
-            size = _copy(tokens, unit[START], unit[END], out, size)
-            is_kept = 1
+            size = _copy(tokens, start, end, out, size)
+            is_kept = np.int64(1)
             at += 1
             continue
-        if (used > 0 and unit[IS_CURLY] and unit[WHAT] == WORD) or (used > 1 and s.units[at + 1][IS_CURLY]):
-            length = _curl(s, length)
-        row = mistakes[count]
-        row[0], row[1], row[2], row[3] = kind, unit[START], unit[START], size
-        if used:
-            row[2] = s.units[at + used - 1][END]
-        size = encode(t, s, length, out, size)
-        row[4] = size
+        mistakes[count, 0], mistakes[count, 1], mistakes[count, 3] = kind, start, size
+        mistakes[count, 2] = units[at + used - 1, END] if used else start
+        size = encode(t.byte_tokens, t.pair_slots, new, length, s.ids, out, size)
+        mistakes[count, 4] = size
         count += 1
         if not used:
-            size = _copy(tokens, unit[START], unit[END], out, size)
-        is_kept = 0 if used else 1
+            size = _copy(tokens, start, end, out, size)
+        is_kept = np.int64(0 if used else 1)
         at += max(used, 1)
     return size, count
 
@@ -450,7 +456,8 @@ def make_rows(t: KernelTable, s: Scratch, tokens: Array, firsts: Array, lasts: A
     size, count = 0, 0
     for i in range(len(firsts)):
         num_tokens, num_mistakes = _make_one(
-            t, s, tokens[firsts[i] : lasts[i]], clean, limits, factors, states[i : i + 1], out[size:], mistakes[count:]
+            t, s, tokens[firsts[i] : lasts[i]], clean, limits, factors, states[i : i + 1], out[size:],
+            mistakes[count:],
         )
         if num_tokens == FULL:
             return FULL

@@ -6,7 +6,6 @@ same from the same stream.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +16,8 @@ from reviser.errors import DataError
 from reviser.mistakes.english import NEIGHBOURS
 from reviser.mistakes.kinds import Kind, MistakeConfig
 from reviser.mistakes.make import Mistake
-from reviser.mistakes.mistake_kernels import FULL, make_rows
-from reviser.mistakes.mistake_table import LONGEST, MistakeTable
+from reviser.mistakes.mistake_kernels import FULL, make_rows, sum_all
+from reviser.mistakes.mistake_table import MistakeTable, shape_of
 from reviser.mistakes.word_kernels import (
     NEW_BYTES,
     NUM_COLUMNS,
@@ -63,6 +62,7 @@ class MistakeMaker:
         self._kernel_table = make_kernel_table(table)
         self._clean = np.uint64(threshold(self.config.clean))
         self._limits, self._factors = self.config.limits(), self.config.factors()
+        sum_all(self._kernel_table.words, self._limits)
 
     def make(
         self,
@@ -109,37 +109,66 @@ def _allocate(num_texts: int, capacity: int) -> Mistaken:
 
 def _scratch(longest: int) -> Scratch:
     return Scratch(
+        np.zeros(longest + 2, np.int32),
         np.zeros((longest + 2, NUM_COLUMNS), np.int32),
-        np.zeros((2, LONGEST), np.uint8),
-        np.zeros(NEW_BYTES, np.uint8),
-        np.zeros(NEW_BYTES, np.int32),
-        np.zeros(NEW_BYTES, np.int32),
+        np.zeros((3, NEW_BYTES), np.uint8),
+        np.zeros((2, NEW_BYTES), np.int32),
+        np.zeros(8, np.int64),
     )
 
 
 def make_kernel_table(table: MistakeTable) -> KernelTable:
-    """The table with hash tables and offsets."""
-    word_starts, pairs = _starts(table.word_lengths), table.merges.pairs
-    word_slots = np.full(_num_slots(table.num_words), -1, np.int32)
-    fill_word_slots(table.word_bytes, word_starts, word_slots)
-    num_pairs = _num_slots(len(pairs))
-    pair_slots, ranks, ids = np.full(num_pairs, -1, np.int64), np.zeros(num_pairs, np.int32), np.zeros(num_pairs, np.int32)
-    fill_pair_slots(pairs, pair_slots, ranks, ids)
+    """The table with offsets and hash tables."""
     rule_words = [word.encode() for rule in table.rules for word in rule.words]
-    rule_ends = np.cumsum([0, *(len(rule.words) for rule in table.rules)]).tolist()
-    rules = [[rule.before, rule.now, rule_ends[i], rule_ends[i + 1]] for i, rule in enumerate(table.rules)]
+    rule_text = np.frombuffer(b"".join(rule_words), np.uint8)
+    text = np.concatenate([table.token_bytes, table.word_bytes, table.alternative_bytes, rule_text])
+    firsts = np.cumsum([0, len(table.token_bytes), len(table.word_bytes), len(table.alternative_bytes)]).tolist()
+    words = _rows(
+        _starts(firsts[1], table.word_lengths),
+        table.word_classes,
+        table.word_kinds,
+        table.first_alternatives,
+        np.zeros(0),
+    ).astype(np.int64)
+    word_slots = np.full(_num_slots(table.num_words), -1, np.int32)
+    fill_word_slots(text, words, word_slots)
+    pair_slots = np.full((_num_slots(len(table.merges.pairs)), 2), -1, np.int64)
+    fill_pair_slots(table.merges.pairs, pair_slots)
+    ends = np.cumsum([0, *(len(rule.words) for rule in table.rules)]).tolist()
+    rules = [[rule.before, rule.now, ends[i], ends[i + 1]] for i, rule in enumerate(table.rules)]
     near = [[len(keys), *keys.encode(), *bytes(3 - len(keys))] for _, keys in sorted(NEIGHBOURS.items())]
     return KernelTable(
-        table.token_bytes, _starts(table.token_lengths), table.flags, table.merges.byte_tokens, pair_slots, ranks, ids,
-        table.word_bytes, word_starts, word_slots, table.word_classes, table.word_kinds, table.first_alternatives,
-        table.alternative_bytes, _starts(table.alternative_lengths), table.alternative_kinds,
-        np.array(rules, np.int64).reshape(-1, 4), np.frombuffer(b"".join(rule_words), np.uint8).copy(),
-        _starts([len(word) for word in rule_words]), np.array(near, np.uint8), table.number_of.get(b"'s", -1),
-    )  # fmt: skip
+        text,
+        _rows(_starts(0, table.token_lengths), table.flags, *_whole_words(table)),
+        words,
+        _rows(_starts(firsts[2], table.alternative_lengths), table.alternative_kinds),
+        word_slots,
+        pair_slots,
+        table.merges.byte_tokens,
+        np.array(rules, np.int32).reshape(-1, 4),
+        _starts(firsts[3], np.array([len(word) for word in rule_words], np.int64)),
+        np.array(near, np.uint8),
+    )
 
 
-def _starts(lengths: Array | Sequence[int]) -> npt.NDArray[np.int64]:
-    return np.concatenate(([0], np.cumsum(np.asarray(lengths), dtype=np.int64)))
+def _whole_words(table: MistakeTable) -> tuple[Array, Array, Array]:
+    """Of each token that is a word by itself the word's number, shape and size, for most words are one token."""
+    texts = [token.removeprefix(b" ") for token in table.tokens]
+    numbers = [table.number_of.get(text.lower(), -1) for text in texts]
+    return np.array(numbers), np.array([shape_of(text) for text in texts]), np.array([len(text) for text in texts])
+
+
+def _starts(first: int, lengths: Array) -> npt.NDArray[np.int32]:
+    """Where strings begin that lie end to end from `first` on, and the end of the last."""
+    return first + np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))).astype(np.int32)
+
+
+def _rows(starts: Array, *columns: Array) -> npt.NDArray[np.int32]:
+    rows = np.zeros((len(starts), 1 + len(columns)), np.int32)
+    rows[:, 0] = starts
+    for number, column in enumerate(columns, 1):
+        rows[: len(column), number] = column
+    return rows
 
 
 def _num_slots(count: int) -> int:

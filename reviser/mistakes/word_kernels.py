@@ -44,54 +44,51 @@ Array = npt.NDArray[Any]
 NEW_BYTES = 8 * LONGEST
 """Room for the text of a change: two words and what joins them, each ’ in three bytes."""
 NUM_COLUMNS = 9
-START, END, WHAT, NUMBER, SHAPE, HAS_SPACE, IS_FIRST, IS_CURLY, SIZE = range(9)
+START, END, WHAT, NUMBER, SHAPE, HAS_SPACE, IS_FIRST, IS_CURLY, SIZE = range(NUM_COLUMNS)
 """Columns of a unit."""
 
 _FNV, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
-_QUOTE, _BLANK = ord("'"), ord(" ")
+_QUOTE, _BLANK, _S = ord("'"), ord(" "), ord("s")
 
 
 class KernelTable(NamedTuple):
-    """A `MistakeTable` as the kernel reads it: strings end to end, and where each begins."""
+    """A `MistakeTable` as the kernel reads it: all strings in one run of bytes, and rows that say where each begins.
 
-    token_bytes: Array
-    token_starts: Array
-    flags: Array
-    byte_tokens: Array
-    pair_slots: Array
-    """A hash table of merges: both tokens in one number, or -1."""
-    pair_ranks: Array
-    pair_ids: Array
-    word_bytes: Array
-    word_starts: Array
+    The row behind the last says where the last string ends. Few arrays, because numba compiles each one into every
+    function it is handed to.
+    """
+
+    text: Array
+    tokens: Array
+    """Start, flags and, for a token that is a word by itself, the word's number (or -1), shape and size."""
+    words: Array
+    """Start, classes, kinds, first alternative, and the chance of any mistake."""
+    alternatives: Array
+    """Start and kind."""
     word_slots: Array
     """A hash table of word numbers, or -1."""
-    classes: Array
-    kinds: Array
-    first_alternatives: Array
-    alternative_bytes: Array
-    alternative_starts: Array
-    alternative_kinds: Array
+    pair_slots: Array
+    """A hash table of merges: both tokens in one number, or -1; rank and result in another."""
+    byte_tokens: Array
     rules: Array
-    """Rows of class before, class now, first word and the end of the words."""
-    rule_bytes: Array
+    """Class before, class now, first word and the end of the words."""
     rule_starts: Array
     neighbours: Array
     """A row for each letter: how many keys are beside it, and which."""
-    possessive: int
-    """The number of the word that stands for any other with 's, or -1."""
 
 
 class Scratch(NamedTuple):
     """Room that the kernel works in."""
 
+    flags: Array
+    """Of each token of the text, and two more."""
     units: Array
-    texts: Array
-    """A row of bytes for the word at hand and one for the next."""
-    new: Array
-    """The text of a change."""
+    bytes: Array
+    """Rows for the word at hand, the next word and the text of a change."""
     ids: Array
-    ranks: Array
+    """Tokens, and where their merges stand."""
+    plan: Array
+    """The pieces of a change."""
 
 
 @jit
@@ -110,26 +107,26 @@ def hash_pair(pair: Any) -> Any:
 
 
 @jit
-def fill_word_slots(flat: Array, starts: Array, slots: Array) -> None:
+def fill_word_slots(text: Array, words: Array, slots: Array) -> None:
     """Put every word into the hash table, whose size is a power of two."""
-    for number in range(len(starts) - 1):
-        text = flat[starts[number] : starts[number + 1]]
-        slot = hash_bytes(text, len(text)) & (len(slots) - 1)
+    for number in range(len(words) - 1):
+        word = text[words[number, 0] : words[number + 1, 0]]
+        slot = hash_bytes(word, len(word)) & (len(slots) - 1)
         while slots[slot] >= 0:
             slot = (slot + 1) & (len(slots) - 1)
         slots[slot] = number
 
 
 @jit
-def fill_pair_slots(pairs: Array, slots: Array, ranks: Array, ids: Array) -> None:
+def fill_pair_slots(pairs: Array, slots: Array) -> None:
     """Put every merge into the hash table; of equal pairs the first counts."""
     for rank in range(len(pairs)):
         pair = (np.int64(pairs[rank, 0]) << 32) | np.int64(pairs[rank, 1])
         slot = hash_pair(pair) & (len(slots) - 1)
-        while slots[slot] >= 0 and slots[slot] != pair:
+        while slots[slot, 0] >= 0 and slots[slot, 0] != pair:
             slot = (slot + 1) & (len(slots) - 1)
-        if slots[slot] < 0:
-            slots[slot], ranks[slot], ids[slot] = pair, rank, pairs[rank, 2]
+        if slots[slot, 0] < 0:
+            slots[slot, 0], slots[slot, 1] = pair, (np.int64(rank) << 32) | np.int64(pairs[rank, 2])
 
 
 @jit
@@ -138,13 +135,14 @@ def _is_letter(byte: int) -> bool:
 
 
 @jit
-def _find_pair(t: KernelTable, left: int, right: int) -> int:
+def _find_pair(slots: Array, left: int, right: int) -> int:
+    """Where a merge stands in the hash table, or -1."""
     pair = (np.int64(left) << 32) | np.int64(right)
-    slot = hash_pair(pair) & (len(t.pair_slots) - 1)
-    while t.pair_slots[slot] >= 0:
-        if t.pair_slots[slot] == pair:
+    slot = hash_pair(pair) & (len(slots) - 1)
+    while slots[slot, 0] >= 0:
+        if slots[slot, 0] == pair:
             return slot
-        slot = (slot + 1) & (len(t.pair_slots) - 1)
+        slot = (slot + 1) & (len(slots) - 1)
     return -1
 
 
@@ -169,43 +167,44 @@ def _chunk_end(text: Array, at: int, size: int) -> int:
 
 
 @jit
-def encode(t: KernelTable, s: Scratch, size: int, out: Array, at: int) -> int:
-    """Write the tokens of `s.new[:size]` to `out`; returns where they end."""
-    begin = 0
-    while begin < size:
-        end = _chunk_end(s.new, begin, size)
-        count = end - begin
-        for k in range(count):
-            s.ids[k] = t.byte_tokens[s.new[begin + k]]
+def _merge_all(slots: Array, ids: Array, found: Array, count: int) -> int:
+    """Apply the merges to the first tokens; returns how many are left."""
+    for k in range(count - 1):
+        found[k] = _find_pair(slots, ids[k], ids[k + 1])
+    while count > 1:
+        best = -1
         for k in range(count - 1):
-            s.ranks[k] = _find_pair(t, s.ids[k], s.ids[k + 1])
-        while count > 1:
-            best = -1
-            for k in range(count - 1):
-                slot = s.ranks[k]
-                if slot >= 0 and (best < 0 or t.pair_ranks[slot] < t.pair_ranks[s.ranks[best]]):
-                    best = k
-            if best < 0:
-                break
-            s.ids[best] = t.pair_ids[s.ranks[best]]
-            count -= 1
-            for k in range(best + 1, count):
-                s.ids[k] = s.ids[k + 1]
-                s.ranks[k - 1] = s.ranks[k]
-            if best > 0:
-                s.ranks[best - 1] = _find_pair(t, s.ids[best - 1], s.ids[best])
-            if best < count - 1:
-                s.ranks[best] = _find_pair(t, s.ids[best], s.ids[best + 1])
-        for k in range(count):
-            out[at + k] = s.ids[k]
-        at += count
-        begin = end
-    return at
+            # The rank is in the upper half; equal pairs have equal numbers, and the leftmost wins.
+            if found[k] >= 0 and (best < 0 or slots[found[k], 1] < slots[found[best], 1]):
+                best = k
+        if best < 0:
+            break
+        ids[best] = slots[found[best], 1] & 0xFFFFFFFF
+        count -= 1
+        for k in range(best + 1, count):
+            ids[k] = ids[k + 1]
+            found[k - 1] = found[k]
+        if best > 0:
+            found[best - 1] = _find_pair(slots, ids[best - 1], ids[best])
+        if best < count - 1:
+            found[best] = _find_pair(slots, ids[best], ids[best + 1])
+    return count
 
 
 @jit
-def _flag(t: KernelTable, tokens: Array, at: int) -> int:
-    return t.flags[tokens[at]] if at < len(tokens) else SPACE
+def encode(byte_tokens: Array, slots: Array, text: Array, size: int, ids: Array, out: Array, at: int) -> int:
+    """Write the tokens of `text[:size]` to `out`; returns where they end."""
+    begin = 0
+    while begin < size:
+        end = _chunk_end(text, begin, size)
+        for k in range(begin, end):
+            ids[0, k - begin] = byte_tokens[text[k]]
+        count = _merge_all(slots, ids[0], ids[1], end - begin)
+        for k in range(count):
+            out[at + k] = ids[0, k]
+        at += count
+        begin = end
+    return at
 
 
 @jit
@@ -214,19 +213,16 @@ def _is_inner(flag: int) -> bool:
 
 
 @jit
-def _word_end(t: KernelTable, tokens: Array, at: int) -> int:
-    if _flag(t, tokens, at) & LONE and _is_inner(_flag(t, tokens, at + 1)):
+def _word_end(flags: Array, size: int, at: int) -> int:
+    if flags[at] & LONE and _is_inner(flags[at + 1]):
         at += 1
-    if not _flag(t, tokens, at) & LETTERS:
+    if not flags[at] & LETTERS:
         return 0
     at += 1
-    while at < len(tokens):
-        flag = _flag(t, tokens, at)
-        if flag & SPACE:
-            break
-        if flag & (LETTERS | GLUE | CONTRACTION):
+    while at < size and not flags[at] & SPACE:
+        if flags[at] & (LETTERS | GLUE | CONTRACTION):
             at += 1
-        elif flag & APOSTROPHE and _is_inner(_flag(t, tokens, at + 1)):
+        elif flags[at] & APOSTROPHE and _is_inner(flags[at + 1]):
             at += 2
         else:
             break
@@ -234,55 +230,51 @@ def _word_end(t: KernelTable, tokens: Array, at: int) -> int:
 
 
 @jit
-def _is_plain(t: KernelTable, tokens: Array, start: int, end: int) -> bool:
+def _is_plain(flags: Array, start: int, end: int) -> bool:
     for at in range(start, end):
-        flag = _flag(t, tokens, at)
-        if flag & GLUE or (flag & CONTRACTION and at + 1 < end):
+        if flags[at] & GLUE or (flags[at] & CONTRACTION and at + 1 < end):
             return False
-    if start > 0 and not _flag(t, tokens, start) & SPACE:
-        before = _flag(t, tokens, start - 1)
-        if not before & OPENS or before & QUOTE:
-            return False
-    behind = _flag(t, tokens, end)
-    is_address = behind & STOP_SIGN and _is_inner(_flag(t, tokens, end + 1))
-    return behind & SPACE != 0 or not (behind & (CODE | DIGIT) or is_address)
+    if start > 0 and not flags[start] & SPACE and (not flags[start - 1] & OPENS or flags[start - 1] & QUOTE):
+        return False
+    is_address = flags[end] & STOP_SIGN and _is_inner(flags[end + 1])
+    return flags[end] & SPACE != 0 or not (flags[end] & (CODE | DIGIT) or is_address)
 
 
 @jit
-def read_text(t: KernelTable, tokens: Array, start: int, end: int, text: Array) -> Any:
+def read_text(text: Array, rows: Array, tokens: Array, start: int, end: int, word: Array) -> Any:
     """A word without its space and with ' for ’: its length, or -1 where it is too long, and whether it had ’."""
     size, is_curly, is_begin = 0, 0, True
     for at in range(start, end):
-        low, high = t.token_starts[tokens[at]], t.token_starts[tokens[at] + 1]
+        low, high = rows[tokens[at], 0], rows[tokens[at] + 1, 0]
         if is_begin and low < high:
             is_begin = False
-            low += 1 if t.token_bytes[low] == _BLANK else 0
+            low += 1 if text[low] == _BLANK else 0
         while low < high:
-            byte = t.token_bytes[low]
-            if byte == 0xE2 and high - low > 2 and t.token_bytes[low + 1] == 0x80 and t.token_bytes[low + 2] == 0x99:
+            byte = text[low]
+            if byte == 0xE2 and high - low > 2 and text[low + 1] == 0x80 and text[low + 2] == 0x99:
                 byte, is_curly = np.uint8(_QUOTE), 1
                 low += 2
             if size == LONGEST:
                 return -1, is_curly
-            text[size] = byte
+            word[size] = byte
             size += 1
             low += 1
     return size, is_curly
 
 
 @jit
-def _find_word(t: KernelTable, text: Array, size: int) -> int:
-    slot = hash_bytes(text, size) & (len(t.word_slots) - 1)
-    while t.word_slots[slot] >= 0:
-        number = t.word_slots[slot]
-        low = t.word_starts[number]
-        if t.word_starts[number + 1] - low == size:
+def _find_word(text: Array, words: Array, slots: Array, word: Array, size: int) -> int:
+    slot = hash_bytes(word, size) & (len(slots) - 1)
+    while slots[slot] >= 0:
+        number = slots[slot]
+        low = words[number, 0]
+        if words[number + 1, 0] - low == size:
             k = 0
-            while k < size and t.word_bytes[low + k] == text[k]:
+            while k < size and text[low + k] == word[k]:
                 k += 1
             if k == size:
                 return number
-        slot = (slot + 1) & (len(t.word_slots) - 1)
+        slot = (slot + 1) & (len(slots) - 1)
     return -1
 
 
@@ -302,45 +294,58 @@ def _lower_all(text: Array, size: int) -> int:
 
 
 @jit
-def _read_word(t: KernelTable, s: Scratch, tokens: Array, unit: Array) -> None:
+def _read_word(text: Array, rows: Array, words: Array, slots: Array, tokens: Array, flags: Array, word: Array,
+               possessive: int, units: Array, at: int) -> None:  # fmt: skip
     """Fill in what is known about the word from `START` to `END`."""
-    text = s.texts[0]
-    start, end = unit[START], unit[END]
-    unit[WHAT], unit[NUMBER] = STRANGE, -1
-    unit[HAS_SPACE] = 1 if _flag(t, tokens, start) & SPACE else 0
-    if not _is_plain(t, tokens, start, end):
+    start, end = units[at, START], units[at, END]
+    units[at, WHAT], units[at, NUMBER] = STRANGE, -1
+    units[at, HAS_SPACE] = flags[start] & SPACE
+    if not _is_plain(flags, start, end):
         return
-    size, is_curly = read_text(t, tokens, start, end, text)
+    if end - start == 1:
+        token = tokens[start]
+        number, units[at, SHAPE], units[at, SIZE] = rows[token, 2], rows[token, 3], rows[token, 4]
+        if number >= 0:
+            units[at, WHAT], units[at, NUMBER] = WORD, number
+        return
+    size, is_curly = read_text(text, rows, tokens, start, end, word)
     if size < 0:
         return
-    is_possessive = size > 1 and text[size - 2] == _QUOTE and text[size - 1] == 115
-    unit[SHAPE], unit[SIZE] = _lower_all(text, size), size
-    number = _find_word(t, text, size)
-    if number < 0 and is_possessive:
-        number = t.possessive
+    units[at, SHAPE], units[at, SIZE] = _lower_all(word, size), size
+    number = _find_word(text, words, slots, word, size)
+    if number < 0 and size > 1 and word[size - 2] == _QUOTE and word[size - 1] == _S:
+        number = possessive
     if number >= 0:
-        unit[WHAT], unit[NUMBER], unit[IS_CURLY] = WORD, number, is_curly
+        units[at, WHAT], units[at, NUMBER], units[at, IS_CURLY] = WORD, number, is_curly
 
 
 @jit
 def find_units(t: KernelTable, s: Scratch, tokens: Array) -> int:
     """Fill `s.units`; returns how many there are."""
-    at, count, is_first = 0, 0, 1
-    while at < len(tokens):
-        unit = s.units[count]
-        unit[START], unit[IS_FIRST], unit[IS_CURLY] = at, is_first, 0
-        end = _word_end(t, tokens, at)
+    # As variables: numba counts references each time an array is taken out of a tuple or out of another array.
+    text, rows, words, slots = t.text, t.tokens, t.words, t.word_slots
+    flags, units, word, size = s.flags, s.units, s.bytes[0], len(tokens)
+    for k in range(size):
+        flags[k] = rows[tokens[k], 1]
+    flags[size], flags[size + 1] = SPACE, SPACE
+    word[0], word[1] = _QUOTE, _S
+    possessive = _find_word(text, words, slots, word, np.int64(2))
+    at, count, is_first = np.int64(0), np.int64(0), np.int64(1)
+    while at < size:
+        units[count, START], units[count, IS_FIRST], units[count, IS_CURLY] = at, is_first, 0
+        end = _word_end(flags, size, at)
         if end:
-            unit[END] = end
-            _read_word(t, s, tokens, unit)
-            is_first = 0
+            units[count, END] = end
+            _read_word(text, rows, words, slots, tokens, flags, word, possessive, units, count)
+            is_first = np.int64(0)
         else:
-            flag, end = _flag(t, tokens, at), at + 1
-            unit[END], unit[HAS_SPACE] = end, flag & SPACE
-            unit[WHAT] = (
+            flag, end = flags[at], at + 1
+            units[count, END], units[count, HAS_SPACE] = end, flag & SPACE
+            units[count, WHAT] = (
                 COMMA if flag & COMMA_SIGN else STOP if flag & STOP_SIGN else HYPHEN if flag & HYPHEN_SIGN else OTHER
             )
-            is_first = 1 if flag & ENDS or (is_first and not flag & (DIGIT | GLUE | CONTRACTION)) else 0
+            stays = is_first and not flag & (DIGIT | GLUE | CONTRACTION)
+            is_first = np.int64(1 if flag & ENDS or stays else 0)
         count += 1
         at = end
     return count
