@@ -4,9 +4,9 @@
     mistakes     The boat lay still and the the gulls were asleep.
                      inflection  comma_dropped  doubled
 
-A text is cut into units. At each unit one random number decides whether there is a mistake and another which kind; its
-maker then says how many units it replaces and with which words, or that it cannot be made there. What comes out is
-encoded as the tokenizer would encode the new text.
+A text is cut into units. At each unit one random number decides whether there is a mistake and another which kind.
+Its maker then says how many units it replaces and with which words, or that it cannot be made there. What comes out
+is encoded as the tokenizer would encode the new text.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Maker:
         possible = self._possible(self.units[at])
         kinds = [kind for kind in Kind if possible >> kind & 1]
         total = sum(limits[kind] for kind in kinds)
-        if not total or self.rng.bits32() * ONE >= total * factor:
+        if not total or (self.rng.bits32() >> 8) * ONE >= total * factor:
             return None
         left = self.rng.below(total)
         for kind in kinds:

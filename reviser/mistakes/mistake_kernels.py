@@ -1,8 +1,8 @@
 """The kernel of mistakes: the draws and the results of make.py, for many texts in one call.
 
-A maker writes the pieces of its change into `s.plan` and returns how many units they replace and how many pieces there
-are; (-1, 0) is none. One function puts pieces together, for every copy of it in the makers would be compiled again.
-For the same reason numbers are handed over as variables: numba compiles a function once for each constant.
+A maker writes the pieces of its change into `s.plan` and returns how many units they replace and how many pieces
+there are; (-1, 0) is none. One function puts pieces together, for every copy of it in the makers would be compiled
+again. For the same reason constants are handed over as `whole`: numba compiles a function anew for each constant.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from reviser.mistakes.word_kernels import (
     WHAT,
     KernelTable,
     Scratch,
+    bare,
     encode,
     find_units,
     read_text,
+    whole,
 )
-from reviser.orders.kernels import _below, _bits32, jit
+from reviser.orders.kernels import _below, _bits32
 
 Array = npt.NDArray[Any]
 
@@ -51,31 +53,31 @@ _COMMA_ADDED, _COMMA_DROPPED, _FULL_STOP, _SPACING, _HYPHEN = (
 )
 _DROPS = np.array([DROPS.get(kind, 0) for kind in Kind], np.int64)
 _KINDS_AT = np.array([KINDS_AT.get(what, 0) for what in range(HYPHEN + 1)], np.int64)
-_SPELLING, _ONE = int(SPELLING), np.uint64(ONE)
+_SPELLING, _ONE, _EIGHT = int(SPELLING), np.uint64(ONE), np.uint64(8)
 _COMMA, _DASH, _DOT, _QUOTE, _BLANK, _I, _N, _T = (ord(sign) for sign in ",-.' Int")
 
 _OWN_SPACE, _THIS, _THIS_UP, _THIS_DOWN, _NEXT, _NEXT_UP, _NEXT_DOWN, _UNTIL, _FROM, _OTHER, _OTHER_UP, _ADDED = (
     (1 + i) << 32 for i in range(12)
 )
-"""Pieces of a change, beside single bytes: the space before the word, if it has one; the word and the next, as they are
-or with another first letter; the letters up to a place and from one on; and by number, an alternative of the table or
-one of the rules' words."""
+"""Pieces of a change, beside single bytes: the space before the word, if it has one; the word and the next, as they
+are or with another first letter; the letters up to a place and from one on; an alternative of the table or a word of
+the rules, by number."""
 
 
-@jit
-def _possible(words: Array, units: Array, at: int) -> int:
+@bare
+def _possible(words: Array, units: Array, at: int) -> Any:
     what, shape, number = units[at, WHAT], units[at, SHAPE], units[at, NUMBER]
+    possible = whole(0)
     if what != WORD:
-        return _KINDS_AT[what]
-    if shape > CAPITAL:
-        return 0
-    possible = words[number, 2]
-    if shape == CAPITAL and not units[at, IS_FIRST] and not words[number, 1] & NAME:
-        possible &= _SPELLING
+        possible = _KINDS_AT[what]
+    elif shape <= CAPITAL:
+        possible = whole(words[number, 2])
+        if shape == CAPITAL and not units[at, IS_FIRST] and not words[number, 1] & NAME:
+            possible &= _SPELLING
     return possible
 
 
-@jit
+@bare
 def _sum_limits(possible: int, limits: Array) -> Any:
     total = np.uint64(0)
     for kind in range(NUM_KINDS):
@@ -84,49 +86,52 @@ def _sum_limits(possible: int, limits: Array) -> Any:
     return total
 
 
-@jit
+@bare
 def sum_all(words: Array, limits: Array) -> None:
     """The chance of any mistake at each word, which is wanted too often to be added up each time."""
     for number in range(len(words)):
         words[number, 4] = _sum_limits(words[number, 2], limits)
 
 
-@jit
-def _pick(words: Array, units: Array, at: int, limits: Array, factor: Any, rng: Array) -> int:
-    """The kind of mistake to try at a unit, or -1."""
-    possible = _possible(words, units, at)
-    if not possible:
-        return -1
-    is_whole = units[at, WHAT] == WORD and possible == words[units[at, NUMBER], 2]
-    total = np.uint64(words[units[at, NUMBER], 4]) if is_whole else _sum_limits(possible, limits)
-    if total == 0 or _bits32(rng) * _ONE >= total * factor:
-        return -1
-    left = np.uint64(_below(rng, total))
-    for kind in range(NUM_KINDS):
-        if possible >> kind & 1:
-            if left < limits[kind]:
-                return kind
-            left -= limits[kind]
-    return -1
+@bare
+def _has_mistake(words: Array, units: Array, at: int, possible: int, limits: Array, factor: Any, rng: Array) -> Any:
+    """Whether to try a mistake at a unit where some are possible."""
+    total = np.uint64(0)
+    if units[at, WHAT] == WORD and possible == words[units[at, NUMBER], 2]:
+        total = np.uint64(words[units[at, NUMBER], 4])
+    else:
+        total = _sum_limits(possible, limits)
+    return total > 0 and (_bits32(rng) >> _EIGHT) * _ONE < total * factor
 
 
-@jit
-def _is_word(units: Array, num_units: int, at: int) -> bool:
+@bare
+def _pick(possible: int, limits: Array, rng: Array) -> Any:
+    """The kind of mistake to try."""
+    left = np.uint64(_below(rng, _sum_limits(possible, limits)))
+    kind = whole(0)
+    while not possible >> kind & 1 or left >= limits[kind]:
+        left -= limits[kind] if possible >> kind & 1 else np.uint64(0)
+        kind += 1
+    return kind
+
+
+@bare
+def _is_word(units: Array, num_units: int, at: int) -> Any:
     return 0 <= at < num_units and units[at, WHAT] == WORD
 
 
-@jit
-def _is_any_word(units: Array, num_units: int, at: int) -> bool:
+@bare
+def _is_any_word(units: Array, num_units: int, at: int) -> Any:
     return 0 <= at < num_units and (units[at, WHAT] == WORD or units[at, WHAT] == STRANGE)
 
 
-@jit
-def _has_next_word(units: Array, num_units: int, at: int) -> bool:
+@bare
+def _has_next_word(units: Array, num_units: int, at: int) -> Any:
     is_behind_space = _is_word(units, num_units, at + 1) and units[at + 1, HAS_SPACE] != 0
     return is_behind_space and units[at + 1, SHAPE] == LOWER
 
 
-@jit
+@bare
 def _replace(words: Array, alternatives: Array, unit: Array, text: Array, kind: int, rng: Array, plan: Array) -> Any:
     low, high = words[unit[NUMBER], 3], words[unit[NUMBER] + 1, 3]
     while low < high and alternatives[low, 1] < kind:
@@ -136,13 +141,13 @@ def _replace(words: Array, alternatives: Array, unit: Array, text: Array, kind: 
         end += 1
     if low == end:
         return -1, 0
-    chosen = low + _below(rng, np.int64(end - low))
+    chosen = low + _below(rng, whole(end - low))
     is_capital = unit[SHAPE] == CAPITAL and (unit[IS_FIRST] or not (unit[SIZE] == 1 and text[0] == _I))
     plan[0], plan[1] = _OWN_SPACE, (_OTHER_UP if is_capital else _OTHER) + chosen
     return 1, 2
 
 
-@jit
+@bare
 def _drop(units: Array, num_units: int, at: int, plan: Array) -> Any:
     unit, following = units[at], units[at + 1]
     if not _is_any_word(units, num_units, at + 1) or not following[HAS_SPACE]:
@@ -155,10 +160,10 @@ def _drop(units: Array, num_units: int, at: int, plan: Array) -> Any:
     return 2, 2
 
 
-@jit
+@bare
 def _slip(neighbours: Array, unit: Array, text: Array, rng: Array, plan: Array) -> Any:
-    size = np.int64(unit[SIZE])
-    slip = _below(rng, np.int64(SLIPS))
+    size = whole(unit[SIZE])
+    slip = _below(rng, whole(SLIPS))
     plan[0] = _OWN_SPACE
     if size < 4 or DROPPED <= slip < SWAPPED:
         if size < 3:
@@ -175,39 +180,39 @@ def _slip(neighbours: Array, unit: Array, text: Array, rng: Array, plan: Array) 
         if not 97 <= text[place] <= 122:
             return -1, 0
         near = neighbours[text[place] - 97]
-        plan[2] = near[1 + _below(rng, np.int64(near[0]))]
+        plan[2] = near[1 + _below(rng, whole(near[0]))]
         plan[3] = _FROM + place + (1 if slip < NEIGHBOUR else 0)
     return 1, 4
 
 
-@jit
+@bare
 def _merge(words: Array, units: Array, num_units: int, at: int, rng: Array, plan: Array) -> Any:
     unit, following = units[at], units[at + 1]
     if not _has_next_word(units, num_units, at) or not words[following[NUMBER], 1] & LETTERS_ONLY:
         return -1, 0
     if unit[SIZE] + following[SIZE] > LONGEST_MERGED:
         return -1, 0
-    has_hyphen = _below(rng, np.int64(4)) == 0 and min(unit[SIZE], following[SIZE]) > 2
+    has_hyphen = _below(rng, whole(4)) == 0 and min(unit[SIZE], following[SIZE]) > 2
     plan[0], plan[1], plan[2], plan[3] = _OWN_SPACE, _THIS, _NEXT, _NEXT
     if has_hyphen:
         plan[2] = _DASH
     return 2, 4 if has_hyphen else 3
 
 
-@jit
+@bare
 def _add_word(t: KernelTable, units: Array, num_units: int, at: int, is_kept: int, rng: Array, plan: Array) -> Any:
     if not _is_word(units, num_units, at - 1) or not is_kept or not units[at, HAS_SPACE]:
         return -1, 0
     before, now = t.words[units[at - 1, NUMBER], 1], t.words[units[at, NUMBER], 1]
     for k in range(len(t.rules)):
         if before & t.rules[k, 0] and now & t.rules[k, 1]:
-            count = np.int64(t.rules[k, 3] - t.rules[k, 2])
+            count = whole(t.rules[k, 3] - t.rules[k, 2])
             plan[0], plan[1] = _BLANK, _ADDED + t.rules[k, 2] + _below(rng, count)
             return 0, 2
     return -1, 0
 
 
-@jit
+@bare
 def _misplace(unit: Array, text: Array, rng: Array, plan: Array) -> Any:
     count = unit[SIZE]
     if count < 3:
@@ -220,15 +225,15 @@ def _misplace(unit: Array, text: Array, rng: Array, plan: Array) -> Any:
         plan[1], plan[2], plan[3] = _UNTIL + count - 1, _QUOTE, _FROM + count - 1
         return 1, 4
     is_not = place == count - 2 and text[place - 1] == _N and text[place + 1] == _T
-    if is_not and _below(rng, np.int64(4)) == 0:
+    if is_not and _below(rng, whole(4)) == 0:
         plan[1], plan[2], plan[3], plan[4] = _UNTIL + place - 1, _QUOTE, _N, _T
         return 1, 5
     plan[1], plan[2] = _UNTIL + place, _FROM + place + 1
     return 1, 3
 
 
-@jit
-def _has_sentence_behind(words: Array, units: Array, num_units: int, at: int) -> bool:
+@bare
+def _has_sentence_behind(words: Array, units: Array, num_units: int, at: int) -> Any:
     if not _is_word(units, num_units, at - 1) or not _is_word(units, num_units, at + 1):
         return False
     before, following = units[at - 1], units[at + 1]
@@ -237,10 +242,10 @@ def _has_sentence_behind(words: Array, units: Array, num_units: int, at: int) ->
     return before[SHAPE] == LOWER and before[SIZE] > 2 and not words[following[NUMBER], 1] & NAME
 
 
-@jit
+@bare
 def _change_stop(words: Array, units: Array, num_units: int, at: int, kind: int, rng: Array, plan: Array) -> Any:
     """Another sign, or none, or no space where a sentence ends."""
-    choice = _below(rng, np.int64(4 if kind == _FULL_STOP else 3))
+    choice = _below(rng, whole(4 if kind == _FULL_STOP else 3))
     if kind == _FULL_STOP and at == num_units - 1:
         return (1, 0) if choice == 0 and _is_word(units, num_units, at - 1) else (-1, 0)
     if not _has_sentence_behind(words, units, num_units, at):
@@ -255,7 +260,7 @@ def _change_stop(words: Array, units: Array, num_units: int, at: int, kind: int,
     return 2, 3
 
 
-@jit
+@bare
 def _change_sign(words: Array, units: Array, num_units: int, at: int, kind: int, is_kept: int, rng: Array,
                  plan: Array) -> Any:  # fmt: skip
     if units[at, WHAT] == STOP:
@@ -272,7 +277,7 @@ def _change_sign(words: Array, units: Array, num_units: int, at: int, kind: int,
     if kind == _HYPHEN:
         plan[0] = _BLANK
         return (2, 2) if is_between and not units[at + 1, HAS_SPACE] and is_kept else (-1, 0)
-    choice = _below(rng, np.int64(3))
+    choice = _below(rng, whole(3))
     if not is_between or not units[at + 1, HAS_SPACE]:
         return -1, 0
     if choice == 0:
@@ -280,7 +285,7 @@ def _change_sign(words: Array, units: Array, num_units: int, at: int, kind: int,
     return (1, 2) if choice == 0 else (2, 2)
 
 
-@jit
+@bare
 def _change(t: KernelTable, units: Array, num_units: int, text: Array, at: int, kind: int, is_kept: int, rng: Array,
             plan: Array) -> Any:  # fmt: skip
     """The change that a mistake makes at a unit."""
@@ -288,7 +293,7 @@ def _change(t: KernelTable, units: Array, num_units: int, text: Array, at: int, 
     if kind >= _COMMA_ADDED:
         return _change_sign(t.words, units, num_units, at, kind, is_kept, rng, plan)
     if kind == _MISSING or _DROPS[kind]:
-        is_drop = kind == _MISSING or _below(rng, np.int64(16)) < _DROPS[kind]
+        is_drop = kind == _MISSING or _below(rng, whole(16)) < _DROPS[kind]
         if kind == _MISSING or (is_drop and not t.words[unit[NUMBER], 1] & KEEP):
             return _drop(units, num_units, at, plan)
     elif kind == _KEYBOARD:
@@ -313,8 +318,8 @@ def _change(t: KernelTable, units: Array, num_units: int, text: Array, at: int, 
     return _replace(t.words, t.alternatives, unit, text, kind, rng, plan)
 
 
-@jit
-def _put(source: Array, low: int, high: int, case: int, new: Array, size: int) -> int:
+@bare
+def _put(source: Array, low: int, high: int, case: int, new: Array, size: int) -> Any:
     """Add some bytes to a text; `case` 1 raises the first letter, -1 lowers it."""
     for k in range(low, high):
         new[size + k - low] = source[k]
@@ -325,23 +330,23 @@ def _put(source: Array, low: int, high: int, case: int, new: Array, size: int) -
     return size + high - low
 
 
-@jit
-def _put_together(t: KernelTable, s: Scratch, tokens: Array, at: int, count: int) -> int:
+@bare
+def _put_together(t: KernelTable, s: Scratch, tokens: Array, at: int, count: int) -> Any:
     """The text of a change from its pieces, in `s.bytes[2]`; returns its length."""
     unit, following = s.units[at], s.units[at + 1]
-    size, new = np.int64(0), s.bytes[2]
+    size, new = whole(0), s.bytes[2]
     for k in range(count):
         piece, place = s.plan[k] >> 32 << 32, s.plan[k] & 0xFFFFFFFF
-        source, low, high, case = s.bytes[0], np.int64(0), np.int64(unit[SIZE]), np.int64(0)
+        source, low, high, case = s.bytes[0], whole(0), whole(unit[SIZE]), whole(0)
         if piece == 0 or piece == _OWN_SPACE:
             if piece == 0 or unit[HAS_SPACE]:
                 new[size] = _BLANK if piece else place
                 size += 1
             continue
         if piece == _THIS_UP or piece == _NEXT_UP or piece == _OTHER_UP:
-            case = np.int64(1)
+            case = whole(1)
         elif piece == _THIS_DOWN or piece == _NEXT_DOWN:
-            case = np.int64(-1)
+            case = whole(-1)
         if piece == _UNTIL:
             high = place
         elif piece == _FROM:
@@ -350,15 +355,15 @@ def _put_together(t: KernelTable, s: Scratch, tokens: Array, at: int, count: int
             source = s.bytes[1]
             high, _ = read_text(t.text, t.tokens, tokens, following[START], following[END], source)
         elif piece == _OTHER or piece == _OTHER_UP:
-            source, low, high = t.text, np.int64(t.alternatives[place, 0]), np.int64(t.alternatives[place + 1, 0])
+            source, low, high = t.text, whole(t.alternatives[place, 0]), whole(t.alternatives[place + 1, 0])
         elif piece == _ADDED:
-            source, low, high = t.text, np.int64(t.rule_starts[place]), np.int64(t.rule_starts[place + 1])
+            source, low, high = t.text, whole(t.rule_starts[place]), whole(t.rule_starts[place + 1])
         size = _put(source, low, high, case, new, size)
     return size
 
 
-@jit
-def _is_same(unit: Array, text: Array, new: Array, size: int) -> bool:
+@bare
+def _is_same(unit: Array, text: Array, new: Array, size: int) -> Any:
     """Whether a change to a word gives the word itself."""
     skip = 1 if unit[HAS_SPACE] else 0
     if unit[WHAT] != WORD or size - skip != unit[SIZE]:
@@ -369,8 +374,8 @@ def _is_same(unit: Array, text: Array, new: Array, size: int) -> bool:
     return True
 
 
-@jit
-def _curl(new: Array, size: int) -> int:
+@bare
+def _curl(new: Array, size: int) -> Any:
     """Turn every ' of a text into ’."""
     end = size
     for k in range(size):
@@ -386,7 +391,7 @@ def _curl(new: Array, size: int) -> int:
     return end
 
 
-@jit
+@bare
 def _try(t: KernelTable, s: Scratch, tokens: Array, num_units: int, at: int, kind: int, is_kept: int,
          rng: Array) -> Any:  # fmt: skip
     """How many units a mistake replaces, or -1, and the length of the new text."""
@@ -404,36 +409,37 @@ def _try(t: KernelTable, s: Scratch, tokens: Array, num_units: int, at: int, kin
     return used, size
 
 
-@jit
-def _copy(tokens: Array, start: int, end: int, out: Array, at: int) -> int:
+@bare
+def _copy(tokens: Array, start: int, end: int, out: Array, at: int) -> Any:
     for k in range(start, end):
         out[at + k - start] = tokens[k]
     return at + end - start
 
 
-@jit
+@bare
 def _make_one(t: KernelTable, s: Scratch, tokens: Array, clean: Any, limits: Array, factors: Array,
               rng: Array, out: Array, mistakes: Array) -> Any:  # fmt: skip
     """Mistakes in one text; returns the number of tokens and of mistakes, or FULL."""
     if len(out) < len(tokens):
         return FULL, 0
     if _bits32(rng) < clean:
-        return _copy(tokens, np.int64(0), np.int64(len(tokens)), out, np.int64(0)), 0
-    factor = factors[_below(rng, np.int64(NUM_FACTORS))]
+        return _copy(tokens, whole(0), whole(len(tokens)), out, whole(0)), 0
+    factor = factors[_below(rng, whole(NUM_FACTORS))]
     num_units = find_units(t, s, tokens)
     words, units, new = t.words, s.units, s.bytes[2]
-    at, size, count, is_kept = np.int64(0), np.int64(0), np.int64(0), np.int64(1)
+    at, size, count, is_kept = whole(0), whole(0), whole(0), whole(1)
     while at < num_units:
-        start, end = np.int64(units[at, START]), np.int64(units[at, END])
-        used, length = np.int64(-1), np.int64(0)
-        kind = _pick(words, units, at, limits, factor, rng)
-        if kind >= 0:
+        start, end = whole(units[at, START]), whole(units[at, END])
+        used, length = whole(-1), whole(0)
+        kind, possible = whole(-1), _possible(words, units, at)
+        if possible and _has_mistake(words, units, at, possible, limits, factor, rng):
+            kind = _pick(possible, limits, rng)
             used, length = _try(t, s, tokens, num_units, at, kind, is_kept, rng)
         if size + end - start + NEW_BYTES > len(out) or count == len(mistakes):
             return FULL, 0
         if used < 0:
             size = _copy(tokens, start, end, out, size)
-            is_kept = np.int64(1)
+            is_kept = whole(1)
             at += 1
             continue
         mistakes[count, 0], mistakes[count, 1], mistakes[count, 3] = kind, start, size
@@ -443,20 +449,27 @@ def _make_one(t: KernelTable, s: Scratch, tokens: Array, clean: Any, limits: Arr
         count += 1
         if not used:
             size = _copy(tokens, start, end, out, size)
-        is_kept = np.int64(0 if used else 1)
-        at += max(used, 1)
+        is_kept = whole(0 if used else 1)
+        at += used if used else 1
     return size, count
 
 
-@jit
+@bare
 def make_rows(t: KernelTable, s: Scratch, tokens: Array, firsts: Array, lasts: Array, states: Array, clean: Any,
               limits: Array, factors: Array, out: Array, ends: Array, mistakes: Array,
-              mistake_ends: Array) -> int:  # fmt: skip
+              mistake_ends: Array) -> Any:  # fmt: skip
     """Mistakes in the tokens from each of `firsts` to its `lasts`; 0, or FULL where there is no room."""
     size, count = 0, 0
     for i in range(len(firsts)):
         num_tokens, num_mistakes = _make_one(
-            t, s, tokens[firsts[i] : lasts[i]], clean, limits, factors, states[i : i + 1], out[size:],
+            t,
+            s,
+            tokens[firsts[i] : lasts[i]],
+            clean,
+            limits,
+            factors,
+            states[i : i + 1],
+            out[size:],
             mistakes[count:],
         )
         if num_tokens == FULL:

@@ -1,7 +1,7 @@
 """Mistakes in many texts at once, by the kernel: a table and rates in, tokens and a list of mistakes out.
 
-Text i is made with its own random stream, `states[i]`, and depends on nothing else; `make_mistakes` in make.py gives the
-same from the same stream.
+Text i is made with its own random stream, `states[i]`, and depends on nothing else; `make_mistakes` in make.py gives
+the same from the same stream.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
     The boats' well-known owner, Dr. Smith, isn't here.
     WORD WORD OTHER WORD HYPHEN WORD WORD COMMA WORD STOP WORD COMMA WORD WORD STOP
 
-A unit is a word (with its leading space and anything behind an apostrophe), a comma, a full stop, a hyphen or something
-else. Mistakes are made in words that the table knows, and around them. Words of other letters, words beside digits or
-signs that prose does not have, and all that could be encoded otherwise if a neighbour changed are `STRANGE` or `OTHER`.
+A unit is a word (with its leading space and anything behind an apostrophe), a comma, a full stop, a hyphen or
+something else. Mistakes are made in words that the table knows, and around them. Words of other letters, words beside
+digits or signs that prose does not have, and all that could be encoded otherwise if a neighbour changed are `STRANGE`
+or `OTHER`.
 """
 
 from __future__ import annotations
@@ -23,13 +24,12 @@ from reviser.mistakes.word_bpe import Merges
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int32]
 
-# What a token is: bits of a flag.
-SPACE, LONE, LETTERS, GLUE, CONTRACTION, APOSTROPHE, COMMA_SIGN, STOP_SIGN, HYPHEN_SIGN, ENDS, OPENS, CODE, DIGIT, QUOTE = (
-    1 << i for i in range(14)
-)  # fmt: skip
-"""A leading space; a space alone; ASCII letters behind it; may belong to the word before it; 's and the like; ' or ’;
-three signs alone; a sentence or line ends with it; a word may begin behind it; a sign of code and addresses; a digit; '
-at its end."""
+SPACE, LONE, LETTERS, GLUE, CONTRACTION, APOSTROPHE, COMMA_SIGN = (1 << i for i in range(7))
+"""What a token is, as bits: it has a leading space; is a space alone; has ASCII letters and nothing else behind the
+space, if any; may belong to the word before it; is 's or the like; is ' or ’; is a comma."""
+STOP_SIGN, HYPHEN_SIGN, ENDS, OPENS, CODE, DIGIT, QUOTE = (1 << i for i in range(7, 14))
+"""It is a full stop; is a hyphen; ends a sentence or line; may stand before a word; is a sign of code and addresses;
+ends with a digit; ends with '."""
 
 OTHER, STRANGE, WORD, COMMA, STOP, HYPHEN = range(6)
 """What a unit is; a strange word is one that nothing is known about."""
@@ -38,10 +38,10 @@ LOWER, CAPITAL, UPPER, MIXED = range(4)
 LONGEST = 32
 """Letters of the longest word that is looked up."""
 
-NOUN, PLURAL, VERB, BASE, PAST, PREPOSITION, MODAL, SUBJECT, DETERMINER, NAME, COMMON, LETTERS_ONLY, COMPARATIVE, KEEP = (
-    1 << i for i in range(14)
-)  # fmt: skip
-"""Classes of words: bits. `COMMON` is one of the commonest, `KEEP` is never left out."""
+NOUN, PLURAL, VERB, BASE, PAST, COMPARATIVE, NAME = (1 << i for i in range(7))
+"""Classes of words, as bits; a base is a verb's infinitive, and verbs that are also nouns count as nouns."""
+PREPOSITION, MODAL, SUBJECT, DETERMINER, LETTERS_ONLY, KEEP = (1 << i for i in range(7, 13))
+"""More classes; words with an apostrophe lack `LETTERS_ONLY`, and `KEEP` is never left out."""
 
 CURLY = "’".encode()
 CODE_SIGNS = frozenset(b"_/\\@=#$%^&*<>|~`+{[(0123456789")

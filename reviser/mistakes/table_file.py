@@ -52,7 +52,7 @@ def save_table(table: MistakeTable, path: AnyPath) -> None:
         "rules": [asdict(rule) for rule in table.rules],
     }
     merges = {"byte_tokens": table.merges.byte_tokens, "pairs": table.merges.pairs}
-    arrays = {name: merges[name] if name in merges else getattr(table, name) for name in DTYPES}
+    arrays: Any = {name: merges[name] if name in merges else getattr(table, name) for name in DTYPES}
     with replacing(path) as file:
         np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
 

@@ -16,6 +16,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +61,7 @@ class Merges:
 
     def _merge(self, ids: list[int]) -> list[int]:
         while len(ids) > 1:
-            found = [self._ranks.get(pair) for pair in zip(ids, ids[1:], strict=False)]
+            found = [self._ranks.get(pair) for pair in pairwise(ids)]
             best = min((each for each in found if each), default=None)
             if best is None:
                 break

@@ -1,6 +1,6 @@
 """Words in kernels: the units of a text as mistake_table.py finds them, and new words to tokens as word_bpe.py does.
 
-Words are looked up by a hash of their bytes. Nothing is allocated for a text, and the GIL is released.
+Words are looked up by a hash of their bytes. Nothing is allocated, and the GIL is released.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from reviser.mistakes.mistake_table import (
     APOSTROPHE,
@@ -37,9 +38,14 @@ from reviser.mistakes.mistake_table import (
     UPPER,
     WORD,
 )
-from reviser.orders.kernels import jit
 
 Array = npt.NDArray[Any]
+OPTIONS: Any = {"nogil": True, "cache": True, "error_model": "numpy", "_nrt": False}
+bare: Any = njit(**OPTIONS)
+"""Without numba's counting of references, which took two thirds of the time: no function here makes an array."""
+
+whole: Any = np.int64
+"""Of one type wherever it comes from, so that numba compiles nothing twice."""
 
 NEW_BYTES = 8 * LONGEST
 """Room for the text of a change: two words and what joins them, each ’ in three bytes."""
@@ -91,22 +97,22 @@ class Scratch(NamedTuple):
     """The pieces of a change."""
 
 
-@jit
+@bare
 def hash_bytes(text: Array, size: int) -> Any:
     """FNV-1a of the first bytes, folded to 32 bits."""
     value = _FNV
     for k in range(size):
         value = (value ^ np.uint64(text[k])) * _PRIME
-    return np.int64((value ^ (value >> np.uint64(32))) & np.uint64(0xFFFFFFFF))
+    return whole((value ^ (value >> np.uint64(32))) & np.uint64(0xFFFFFFFF))
 
 
-@jit
+@bare
 def hash_pair(pair: Any) -> Any:
     value = np.uint64(pair) * np.uint64(0x9E3779B97F4A7C15)
-    return np.int64(value >> np.uint64(33))
+    return whole(value >> np.uint64(33))
 
 
-@jit
+@bare
 def fill_word_slots(text: Array, words: Array, slots: Array) -> None:
     """Put every word into the hash table, whose size is a power of two."""
     for number in range(len(words) - 1):
@@ -117,27 +123,27 @@ def fill_word_slots(text: Array, words: Array, slots: Array) -> None:
         slots[slot] = number
 
 
-@jit
+@bare
 def fill_pair_slots(pairs: Array, slots: Array) -> None:
     """Put every merge into the hash table; of equal pairs the first counts."""
     for rank in range(len(pairs)):
-        pair = (np.int64(pairs[rank, 0]) << 32) | np.int64(pairs[rank, 1])
+        pair = (whole(pairs[rank, 0]) << 32) | whole(pairs[rank, 1])
         slot = hash_pair(pair) & (len(slots) - 1)
         while slots[slot, 0] >= 0 and slots[slot, 0] != pair:
             slot = (slot + 1) & (len(slots) - 1)
         if slots[slot, 0] < 0:
-            slots[slot, 0], slots[slot, 1] = pair, (np.int64(rank) << 32) | np.int64(pairs[rank, 2])
+            slots[slot, 0], slots[slot, 1] = pair, (whole(rank) << 32) | whole(pairs[rank, 2])
 
 
-@jit
-def _is_letter(byte: int) -> bool:
+@bare
+def _is_letter(byte: int) -> Any:
     return 97 <= (byte | 32) <= 122
 
 
-@jit
-def _find_pair(slots: Array, left: int, right: int) -> int:
+@bare
+def _find_pair(slots: Array, left: int, right: int) -> Any:
     """Where a merge stands in the hash table, or -1."""
-    pair = (np.int64(left) << 32) | np.int64(right)
+    pair = (whole(left) << 32) | whole(right)
     slot = hash_pair(pair) & (len(slots) - 1)
     while slots[slot, 0] >= 0:
         if slots[slot, 0] == pair:
@@ -146,8 +152,8 @@ def _find_pair(slots: Array, left: int, right: int) -> int:
     return -1
 
 
-@jit
-def _chunk_end(text: Array, at: int, size: int) -> int:
+@bare
+def _chunk_end(text: Array, at: int, size: int) -> Any:
     """Where the word that begins at a byte ends, as the tokenizer splits words."""
     if text[at] == _QUOTE and at + 1 < size:
         one, two = text[at + 1], text[at + 2] if at + 2 < size else np.uint8(0)
@@ -166,8 +172,8 @@ def _chunk_end(text: Array, at: int, size: int) -> int:
     return end
 
 
-@jit
-def _merge_all(slots: Array, ids: Array, found: Array, count: int) -> int:
+@bare
+def _merge_all(slots: Array, ids: Array, found: Array, count: int) -> Any:
     """Apply the merges to the first tokens; returns how many are left."""
     for k in range(count - 1):
         found[k] = _find_pair(slots, ids[k], ids[k + 1])
@@ -191,8 +197,8 @@ def _merge_all(slots: Array, ids: Array, found: Array, count: int) -> int:
     return count
 
 
-@jit
-def encode(byte_tokens: Array, slots: Array, text: Array, size: int, ids: Array, out: Array, at: int) -> int:
+@bare
+def encode(byte_tokens: Array, slots: Array, text: Array, size: int, ids: Array, out: Array, at: int) -> Any:
     """Write the tokens of `text[:size]` to `out`; returns where they end."""
     begin = 0
     while begin < size:
@@ -207,13 +213,13 @@ def encode(byte_tokens: Array, slots: Array, text: Array, size: int, ids: Array,
     return at
 
 
-@jit
-def _is_inner(flag: int) -> bool:
+@bare
+def _is_inner(flag: int) -> Any:
     return flag & (LETTERS | SPACE) == LETTERS
 
 
-@jit
-def _word_end(flags: Array, size: int, at: int) -> int:
+@bare
+def _word_end(flags: Array, size: int, at: int) -> Any:
     if flags[at] & LONE and _is_inner(flags[at + 1]):
         at += 1
     if not flags[at] & LETTERS:
@@ -229,18 +235,19 @@ def _word_end(flags: Array, size: int, at: int) -> int:
     return at
 
 
-@jit
-def _is_plain(flags: Array, start: int, end: int) -> bool:
+@bare
+def _is_plain(flags: Array, start: int, end: int) -> Any:
+    result = True
     for at in range(start, end):
         if flags[at] & GLUE or (flags[at] & CONTRACTION and at + 1 < end):
-            return False
+            result = False
     if start > 0 and not flags[start] & SPACE and (not flags[start - 1] & OPENS or flags[start - 1] & QUOTE):
-        return False
+        result = False
     is_address = flags[end] & STOP_SIGN and _is_inner(flags[end + 1])
-    return flags[end] & SPACE != 0 or not (flags[end] & (CODE | DIGIT) or is_address)
+    return result and (flags[end] & SPACE != 0 or not (flags[end] & (CODE | DIGIT) or is_address))
 
 
-@jit
+@bare
 def read_text(text: Array, rows: Array, tokens: Array, start: int, end: int, word: Array) -> Any:
     """A word without its space and with ' for ’: its length, or -1 where it is too long, and whether it had ’."""
     size, is_curly, is_begin = 0, 0, True
@@ -262,24 +269,24 @@ def read_text(text: Array, rows: Array, tokens: Array, start: int, end: int, wor
     return size, is_curly
 
 
-@jit
-def _find_word(text: Array, words: Array, slots: Array, word: Array, size: int) -> int:
+@bare
+def _find_word(text: Array, words: Array, slots: Array, word: Array, size: int) -> Any:
     slot = hash_bytes(word, size) & (len(slots) - 1)
-    while slots[slot] >= 0:
-        number = slots[slot]
-        low = words[number, 0]
+    number = slots[slot]
+    while number >= 0:
+        low, k = words[number, 0], 0
         if words[number + 1, 0] - low == size:
-            k = 0
             while k < size and text[low + k] == word[k]:
                 k += 1
-            if k == size:
-                return number
+        if k == size:
+            break
         slot = (slot + 1) & (len(slots) - 1)
-    return -1
+        number = slots[slot]
+    return number
 
 
-@jit
-def _lower_all(text: Array, size: int) -> int:
+@bare
+def _lower_all(text: Array, size: int) -> Any:
     """Put a word into lower case; returns the shape it had."""
     num_upper = num_letters = 0
     is_capital = 65 <= text[0] <= 90
@@ -293,59 +300,53 @@ def _lower_all(text: Array, size: int) -> int:
     return UPPER if is_capital and num_upper == num_letters else MIXED
 
 
-@jit
+@bare
 def _read_word(text: Array, rows: Array, words: Array, slots: Array, tokens: Array, flags: Array, word: Array,
                possessive: int, units: Array, at: int) -> None:  # fmt: skip
     """Fill in what is known about the word from `START` to `END`."""
     start, end = units[at, START], units[at, END]
-    units[at, WHAT], units[at, NUMBER] = STRANGE, -1
     units[at, HAS_SPACE] = flags[start] & SPACE
-    if not _is_plain(flags, start, end):
-        return
-    if end - start == 1:
+    number, is_curly, is_plain = whole(-1), whole(0), _is_plain(flags, start, end)
+    if is_plain and end - start == 1:
         token = tokens[start]
-        number, units[at, SHAPE], units[at, SIZE] = rows[token, 2], rows[token, 3], rows[token, 4]
-        if number >= 0:
-            units[at, WHAT], units[at, NUMBER] = WORD, number
-        return
-    size, is_curly = read_text(text, rows, tokens, start, end, word)
-    if size < 0:
-        return
-    units[at, SHAPE], units[at, SIZE] = _lower_all(word, size), size
-    number = _find_word(text, words, slots, word, size)
-    if number < 0 and size > 1 and word[size - 2] == _QUOTE and word[size - 1] == _S:
-        number = possessive
-    if number >= 0:
-        units[at, WHAT], units[at, NUMBER], units[at, IS_CURLY] = WORD, number, is_curly
+        number, units[at, SHAPE], units[at, SIZE] = whole(rows[token, 2]), rows[token, 3], rows[token, 4]
+    elif is_plain:
+        size, is_curly = read_text(text, rows, tokens, start, end, word)
+        if size > 0:
+            units[at, SHAPE], units[at, SIZE] = _lower_all(word, size), size
+            number = whole(_find_word(text, words, slots, word, size))
+            if number < 0 and size > 1 and word[size - 2] == _QUOTE and word[size - 1] == _S:
+                number = possessive
+    units[at, WHAT], units[at, NUMBER] = STRANGE if number < 0 else WORD, number
+    units[at, IS_CURLY] = 0 if number < 0 else is_curly
 
 
-@jit
-def find_units(t: KernelTable, s: Scratch, tokens: Array) -> int:
+@bare
+def find_units(t: KernelTable, s: Scratch, tokens: Array) -> Any:
     """Fill `s.units`; returns how many there are."""
-    # As variables: numba counts references each time an array is taken out of a tuple or out of another array.
     text, rows, words, slots = t.text, t.tokens, t.words, t.word_slots
     flags, units, word, size = s.flags, s.units, s.bytes[0], len(tokens)
     for k in range(size):
         flags[k] = rows[tokens[k], 1]
     flags[size], flags[size + 1] = SPACE, SPACE
     word[0], word[1] = _QUOTE, _S
-    possessive = _find_word(text, words, slots, word, np.int64(2))
-    at, count, is_first = np.int64(0), np.int64(0), np.int64(1)
+    possessive = whole(_find_word(text, words, slots, word, whole(2)))
+    at, count, is_first = whole(0), whole(0), whole(1)
     while at < size:
-        units[count, START], units[count, IS_FIRST], units[count, IS_CURLY] = at, is_first, 0
+        units[count, START], units[count, IS_FIRST] = at, is_first
         end = _word_end(flags, size, at)
         if end:
             units[count, END] = end
             _read_word(text, rows, words, slots, tokens, flags, word, possessive, units, count)
-            is_first = np.int64(0)
+            is_first = whole(0)
         else:
             flag, end = flags[at], at + 1
-            units[count, END], units[count, HAS_SPACE] = end, flag & SPACE
+            units[count, END], units[count, HAS_SPACE], units[count, IS_CURLY] = end, flag & SPACE, 0
             units[count, WHAT] = (
                 COMMA if flag & COMMA_SIGN else STOP if flag & STOP_SIGN else HYPHEN if flag & HYPHEN_SIGN else OTHER
             )
             stays = is_first and not flag & (DIGIT | GLUE | CONTRACTION)
-            is_first = np.int64(1 if flag & ENDS or stays else 0)
+            is_first = whole(1 if flag & ENDS or stays else 0)
         count += 1
         at = end
     return count

@@ -1,7 +1,7 @@
 """Words out of a corpus, and what installed packages know about them.
 
-codespell's dictionary (CC BY-SA 3.0) is read from its package and turned round: right word to misspellings. lemminflect
-(MIT) gives the other inflections of a word. Neither is part of this package.
+codespell's dictionary (CC BY-SA 3.0) is read from its package and turned round: right word to misspellings.
+lemminflect (MIT) gives the other inflections of a word. Neither is part of this package.
 
 >>> count_words(["The boats lay still. Two boats are from Hull. Hull isn’t far."])["hull"]
 WordCount(num=2, num_capital=1, num_first=1)

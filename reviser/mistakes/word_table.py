@@ -47,7 +47,7 @@ NAME_SHARE = 0.8
 RARE_FORM = 0.02
 """An inflection with a smaller share of the word's own count is left out."""
 LONGEST_ALTERNATIVE = 2 * LONGEST
-FUNCTION_WORDS = {
+FUNCTION_WORDS: dict[Kind, dict[str, tuple[str, ...]]] = {
     Kind.ARTICLE: english.ARTICLES,
     Kind.PREPOSITION: english.PREPOSITIONS,
     Kind.AUXILIARY: english.AUXILIARIES,
@@ -96,7 +96,9 @@ def choose_words(
     if not known:
         raise DataError(f"no word occurs {LEAST_COUNT} times; an error table needs more text to take its words from")
     none = WordCount(0, 0, 0)
-    return {word: counts.get(word, none) for word in [*known[:num_words], *sorted(needed.difference(known[:num_words]))]}
+    return {
+        word: counts.get(word, none) for word in [*known[:num_words], *sorted(needed.difference(known[:num_words]))]
+    }
 
 
 def _is_word(word: str) -> bool:
@@ -181,7 +183,11 @@ def _offer_forms(
 
     forms = []
     for other, tags in inflected.others.items():
-        if is_usual(other) and tags & {"NN", "NNS", "VB", "VBZ", "VBD", "VBN", "VBG"} and inflected.tags - {"JJ", "JJR", "JJS"}:
+        if (
+            is_usual(other)
+            and tags & {"NN", "NNS", "VB", "VBZ", "VBD", "VBN", "VBG"}
+            and inflected.tags - {"JJ", "JJR", "JJS"}
+        ):
             forms += [other] * (2 if _is_agreement(inflected.tags, tags) else 1)
     each.offer(Kind.INFLECTION, forms)
     each.offer(Kind.DERIVATION, [other for other in _derive(word) if is_usual(other) and other not in forms])
