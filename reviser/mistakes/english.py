@@ -67,7 +67,7 @@ PREPOSITIONS = {
     "over": ("on", "above", "during"),
     "since": ("from", "for"),
     "through": ("by", "across"),
-    "to": ("for", "for", "at"),
+    "to": ("for", "at", "for"),
     "toward": ("to",),
     "towards": ("to",),
     "under": ("below",),
@@ -145,7 +145,7 @@ KEPT = frozenset(
 """Pronouns that are exchanged and never left out: without them the sense is lost, not only the grammar."""
 SUBJECTS = _words("he i it she they we you")
 DETERMINERS = _words("a an the this that these those my his her its our their some any")
-COMMA_BEFORE = _words("that because if when than and or who whether where while but which so as to in of")
+COMMA_BEFORE = _words("that because if when than and or who whether where while but which so as in")
 """Words before which a comma is put where none belongs."""
 FORGOTTEN = _words(
     "and or there more than then when if because so such all some any who which what how go get out up"

@@ -86,12 +86,15 @@ def load_table(path: AnyPath, tokenizer: Tokenizer | None = None) -> MistakeTabl
 
 def _read(path: AnyPath) -> tuple[dict[str, Any], Arrays]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            about = json.loads(str(file["about"]))
-            arrays = {name: file[name] for name in DTYPES}
+        with open(path, "rb") as file:
+            is_archive = zipfile.is_zipfile(file)
+        if not is_archive:
+            raise DataError(f"{path}: not an error table; build one with: reviser data error-table CORPUS --out FILE")
+        with np.load(path, allow_pickle=False) as parts:
+            about = json.loads(str(parts["about"]))
+            arrays = {name: parts[name] for name in DTYPES}
     except OSError as error:
-        said = error.strerror or "it is not a file of arrays"
-        raise DataError(f"cannot read the error table {path}: {said}") from error
+        raise DataError(f"cannot read the error table {path}: {error.strerror or error}") from error
     except (ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         said = str(error).split("\n")[0]
         raise DataError(f"{path}: not an error table, or a damaged one ({said}); build it again") from error
@@ -130,6 +133,7 @@ def _find_wrong_value(arrays: Arrays, num_tokens: int) -> str | None:
         "byte_tokens": num_tokens - 1,
         "pairs": num_tokens - 1,
         "word_lengths": LONGEST,
+        "word_kinds": (1 << Kind.COMMA_DROPPED) - 1,
         "alternative_lengths": LONGEST_ALTERNATIVE,
         "alternative_kinds": NUM_KINDS - 1,
     }
