@@ -109,7 +109,8 @@ class Tokenizer:
         self.is_byte_level = '"ByteLevel"' in json.dumps(parts["decoder"])
         self._bytes = self._byte_table() if self.is_byte_level else {}
         is_plain = not parts["normalizer"] and all(token["special"] for token in parts["added_tokens"])
-        self._has_safe_chunks = is_plain and _canonical(parts["pre_tokenizer"]) in SAFE_SPLITTERS
+        self.splits_words = is_plain and _canonical(parts["pre_tokenizer"]) in SAFE_SPLITTERS
+        """Whether text is split as `WORDS` or GPT-2's pattern splits it before anything is merged."""
         self._cache: dict[str, bytes] = {}
         self._num_cached = 0
 
@@ -149,7 +150,7 @@ class Tokenizer:
     def _encode_packed(self, texts: Sequence[str]) -> list[bytes]:
         """The ids of each text as native unsigned 32-bit integers."""
         try:
-            return self._encode_chunks(texts) if self._has_safe_chunks else self._encode_whole(texts)
+            return self._encode_chunks(texts) if self.splits_words else self._encode_whole(texts)
         except Exception as error:  # the library raises TypeError and plain Exception
             raise TokenizerError(_name_bad_text(texts) or f"cannot encode: {_first_line(error)}") from error
 

@@ -23,9 +23,10 @@ from reviser.canvas import Canvas, Rules, apply, valid_mask
 from reviser.config import CanvasConfig
 from reviser.data import batches
 from reviser.data.batches import Batches, Position
-from reviser.data.examples import Examples, JobConfig, Slots, shorten
+from reviser.data.examples import Examples, JobConfig, shorten
 from reviser.data.packing import Packed, Packer, fit
 from reviser.data.shards import Shards
+from reviser.data.slots import Slots
 from reviser.data.workers import can_send
 from reviser.errors import ConfigError, DataError
 from reviser.orders.policies import LeftToRight

@@ -11,7 +11,8 @@ from tiny import Numbered
 from tiny import settings as tiny_settings
 
 from reviser.config import CanvasConfig, ModelConfig
-from reviser.data.examples import Gap, JobConfig, Slots
+from reviser.data.examples import Gap, JobConfig
+from reviser.data.slots import Slots
 from reviser.diffusion.bound import CanvasBatch, bound_nats, place_nats
 from reviser.diffusion.canvases import CanvasPacker
 from reviser.diffusion.denoiser import FAMILIES, Mdlm, Sedd, score_entropy

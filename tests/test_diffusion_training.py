@@ -11,8 +11,9 @@ import torch
 from tiny import copied, fail, losses, metrics, settings, start, train
 
 from reviser.actions import Alphabet
-from reviser.data.examples import Gap, Slots
+from reviser.data.examples import Gap
 from reviser.data.shards import Shards
+from reviser.data.slots import Slots
 from reviser.diffusion.bound import bound_nats
 from reviser.diffusion.denoiser import FAMILIES, num_parameters
 from reviser.diffusion.denoiser_folder import denoiser_tokenizer, family_of, load_denoiser, save_denoiser

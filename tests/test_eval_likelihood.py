@@ -300,7 +300,7 @@ def test_bytes_are_those_of_the_text_whatever_the_tokenizer() -> None:
 
 def test_training_and_evaluation_cut_and_score_alike(data: Path) -> None:
     shards, model = Shards.open(data, "heldout"), random_model(replace(SETTINGS.model, operators=()))
-    held = Heldout(shards, LeftToRight(), rules_of(model.config, LeftToRight()), model.config.canvas, 5, 6, 20)
+    held = Heldout.of(shards, LeftToRight(), rules_of(model.config, LeftToRight()), model.config.canvas, 5, 6, 20)
     bound = held.measure(model, torch.device("cpu"))
     documents = [(str(i), BYTES.decode(shards[i].tolist())) for i in range(len(shards))]
     row = measure(model, BYTES, LeftToRight(), cut_prompts(documents, BYTES, 5, 6, 20))

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import Numbered
 
-from reviser.data.examples import NEAR, Examples, JobConfig, Slots, heldout_examples, sentence_ends
+from reviser.data.examples import NEAR, Examples, JobConfig, heldout_examples, sentence_ends
 from reviser.data.shards import Shards
+from reviser.data.slots import Slots
 from reviser.errors import ConfigError, DataError
 from reviser.tokenizer import load
 

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from reviser.actions import Alphabet
 from reviser.canvas import Rules
 from reviser.config import CanvasConfig
-from reviser.data.examples import JobConfig, Slots
+from reviser.data.examples import JobConfig
 from reviser.data.filling import RowArrays, fill_by_executor, fill_by_kernel
 from reviser.data.packing import Packer, example_table, fit
 from reviser.data.shards import Shards
+from reviser.data.slots import Slots
 from reviser.errors import DataError, TrajectoryError
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import parse_order

@@ -69,7 +69,7 @@ def test_the_bound_is_what_one_action_after_another_gives(kind: Any, order: str,
         assert drawn.log_q is not None
         totals.append(drawn.log_q - sum(score(model, drawn)))
         log_q, tokens = log_q + drawn.log_q, tokens + int(examples.length[i])
-    held = Heldout(shards, policy, SETTINGS.rules, model.config.canvas, 4, 5, 9, infill)
+    held = Heldout.of(shards, policy, SETTINGS.rules, model.config.canvas, 4, 5, 9, infill)
     bound = held.measure(model, CPU)
     assert bound.nats_per_token == pytest.approx(sum(totals) / tokens, rel=1e-5)
     assert bound.log_q_per_token == pytest.approx(log_q / tokens, abs=1e-9)
@@ -83,7 +83,7 @@ def test_the_bound_is_what_one_action_after_another_gives(kind: Any, order: str,
 
 
 def test_one_example_has_no_error_and_none_is_shown(data: Path, tmp_path: Path) -> None:
-    held = Heldout(Shards.open(data, "heldout"), parse_order("runs"), SETTINGS.rules, CanvasConfig(), 1, 5, 9)
+    held = Heldout.of(Shards.open(data, "heldout"), parse_order("runs"), SETTINGS.rules, CanvasConfig(), 1, 5, 9)
     bound = held.measure(random_model(SETTINGS.model), CPU)
     assert (bound.error, bound.num_examples) == (None, 1)
     assert bound.metrics("infill")["infill_bound_error"] is None
@@ -102,7 +102,7 @@ def test_one_example_has_no_error_and_none_is_shown(data: Path, tmp_path: Path) 
 def test_a_model_that_knows_nothing_pays_the_logarithm_of_all_it_may_do(data: Path) -> None:
     model = Transformer(SETTINGS.model)
     torch.nn.init.zeros_(model.embedding.weight)
-    held = Heldout(
+    held = Heldout.of(
         Shards.open(data, "heldout"), parse_order("left-to-right"), SETTINGS.rules, CanvasConfig(), 3, 0, 1
     )
     lengths = held.packed.num_tokens.tolist()
@@ -116,12 +116,12 @@ def test_orders_without_likelihood_are_refused(order: str, data: Path) -> None:
     with pytest.raises(
         ConfigError, match="with noise or a step budget has no likelihood; measure with an order that has neither"
     ):
-        Heldout(Shards.open(data, "heldout"), parse_order(order), SETTINGS.rules, CanvasConfig(), 4, 5, 9)
+        Heldout.of(Shards.open(data, "heldout"), parse_order(order), SETTINGS.rules, CanvasConfig(), 4, 5, 9)
 
 
 def test_long_trajectories_are_measured_whole(data: Path) -> None:
     shards = Shards.open(data, "heldout")
-    wander = Heldout(shards, parse_order("random-walk:delete=0.03"), SETTINGS.rules, CanvasConfig(), 6, 5, 9)
+    wander = Heldout.of(shards, parse_order("random-walk:delete=0.03"), SETTINGS.rules, CanvasConfig(), 6, 5, 9)
     assert wander.packed.num_tokens.tolist() == heldout_examples(shards, 6, 5, 9).length.tolist()
     assert wander.longest > 8 * 30
 
@@ -135,7 +135,7 @@ def test_bytes_are_those_of_the_text_even_where_a_target_cuts_a_character(tokeni
     prepare([source], tmp_path / "data", load(tokenizer), holdout=0.5)
     shards = Shards.open(tmp_path / "data", "heldout")
     rules = replace(SETTINGS.rules, alphabet=shards.tokenizer.alphabet)
-    held = Heldout(shards, parse_order("left-to-right"), rules, CanvasConfig(), 8, 5, 20)
+    held = Heldout.of(shards, parse_order("left-to-right"), rules, CanvasConfig(), 8, 5, 20)
     examples, wanted = heldout_examples(shards, 8, 5, 20), 0
     for i in range(8):
         document, end = shards[int(examples.document[i])], 5 + int(examples.length[i])
@@ -152,7 +152,7 @@ def test_bytes_are_those_of_the_text_even_where_a_target_cuts_a_character(tokeni
 
 @pytest.mark.parametrize("world", [2, 3, 50])
 def test_processes_share_the_examples(world: int, data: Path) -> None:
-    held = Heldout(Shards.open(data, "heldout"), parse_order("runs"), SETTINGS.rules, CanvasConfig(), 30, 5, 9)
+    held = Heldout.of(Shards.open(data, "heldout"), parse_order("runs"), SETTINGS.rules, CanvasConfig(), 30, 5, 9)
     model = random_model(SETTINGS.model)
     shares = [held.score(model, CPU, rank=rank, world=world) for rank in range(world)]
     assert (np.sum([share > 0 for share in shares], axis=0) == 1).all()
@@ -164,8 +164,8 @@ def test_processes_share_the_examples(world: int, data: Path) -> None:
 def test_texts_that_fit_no_canvas_and_positions_that_fit_no_table_are_named(data: Path) -> None:
     shards, order = Shards.open(data, "heldout"), parse_order("random-walk:delete=0.1")
     with pytest.raises(ConfigError, match=r"held-out texts of \d+ tokens do not fit a canvas of 96; measure shorter"):
-        Heldout(shards, order, SETTINGS.rules, CanvasConfig(), 6, 40, 80)
-    held = Heldout(shards, order, SETTINGS.rules, CanvasConfig(), 6, 5, 20)
+        Heldout.of(shards, order, SETTINGS.rules, CanvasConfig(), 6, 40, 80)
+    held = Heldout.of(shards, order, SETTINGS.rules, CanvasConfig(), 6, 5, 20)
     model = Transformer(replace(SETTINGS.model, positions="absolute"))
     text = rf"take up to {held.longest} positions and the model has a table of 64; measure shorter texts"
     with pytest.raises(ConfigError, match=text):

@@ -19,9 +19,10 @@ from reviser.bench.draw_speed import measure
 from reviser.canvas import Rules
 from reviser.config import CanvasConfig
 from reviser.data.batches import Batches
-from reviser.data.examples import JobConfig, Slots, heldout_examples
+from reviser.data.examples import JobConfig, heldout_examples
 from reviser.data.packing import Packer
 from reviser.data.shards import Shards
+from reviser.data.slots import Slots
 from reviser.errors import ConfigError, DataError
 from reviser.evaluation.metrics.likelihood import rules_of
 from reviser.orders.checked import draw_by_method

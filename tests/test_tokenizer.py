@@ -106,7 +106,7 @@ def test_byte_level_text_round_trips_exactly(text: str) -> None:
 @given(text=texts)
 @settings(max_examples=200, deadline=None)
 def test_chunks_encode_like_the_whole_text(text: str) -> None:
-    assert small()._has_safe_chunks
+    assert small().splits_words
     assert small().encode(text) == plain_ids(small(), text)
 
 
@@ -114,7 +114,7 @@ def test_chunks_encode_like_the_whole_text(text: str) -> None:
 @given(batch=st.lists(texts, min_size=1, max_size=20))
 @settings(max_examples=15, deadline=None)
 def test_gpt2_encodes_as_tokenizers_does_and_round_trips(batch: list[str]) -> None:
-    assert gpt2()._has_safe_chunks
+    assert gpt2().splits_words
     inner = tokenizers.Tokenizer.from_str(gpt2().serialised)
     inner.encode_special_tokens = True
     assert gpt2().encode_many(batch) == [encoding.ids for encoding in inner.encode_batch(batch)]
@@ -204,7 +204,7 @@ def test_settings_that_change_ids_turn_chunking_off() -> None:
     inner = tokenizers.Tokenizer.from_str(small().serialised)
     inner.normalizer = normalizers.Lowercase()
     lowered = Tokenizer(inner.to_str())
-    assert not lowered._has_safe_chunks
+    assert not lowered.splits_words
     assert lowered.encode("THE boats") == small().encode("the boats")
     inner = tokenizers.Tokenizer.from_str(byte().serialised)
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)

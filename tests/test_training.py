@@ -16,9 +16,9 @@ from torch import Tensor
 
 from reviser.actions import Alphabet
 from reviser.config import CanvasConfig
-from reviser.data.examples import Slots
 from reviser.data.packing import Packed, Packer
 from reviser.data.shards import Shards
+from reviser.data.slots import Slots
 from reviser.errors import CheckpointError, ConfigError
 from reviser.model.attention import Layout
 from reviser.model.checkpoint import save_pretrained, weights

@@ -21,8 +21,9 @@ from reviser.canvas import Canvas
 from reviser.cli import main
 from reviser.config import ModelConfig, override
 from reviser.data.corpus import prepare
-from reviser.data.examples import JobConfig, Slots
+from reviser.data.examples import JobConfig
 from reviser.data.shards import Shards
+from reviser.data.slots import Slots
 from reviser.model.conditioning import CanvasInput
 from reviser.model.transformer import Transformer
 from reviser.tokenizer import load

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from reviser.bench.decode_speed import spell_moves
 from reviser.config import ModelConfig
-from reviser.data.examples import Slots
 from reviser.data.shards import copy_stretches
+from reviser.data.slots import Slots
 from reviser.model.transformer import flops_per_position
 from reviser.orders.policies import Mixture
 from reviser.orders.registry import format_order, parse_order

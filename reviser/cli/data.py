@@ -1,4 +1,4 @@
-"""`reviser data`: turn text files into token shards, learn a tokenizer, show what a data folder holds."""
+"""`reviser data`: text files to token shards, tokenizers, what a data folder holds, and errors made in clean text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_command
+from reviser.cli.command import add_command, looks_like_file
+from reviser.cli.options import check_positive
 from reviser.cli.progress_bar import show_progress
 from reviser.errors import ConfigError, DataError
 
@@ -27,9 +28,9 @@ UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = commands.add_parser("data", help="prepare token shards, learn a tokenizer, inspect shards")
+    parser = commands.add_parser("data", help="prepare token shards, learn a tokenizer, inspect shards, make errors")
     kinds = parser.add_subparsers(title="subcommands", required=True, metavar="WHAT")
-    for adder in (_add_prepare, _add_tokenizer, _add_info):
+    for adder in (_add_prepare, _add_tokenizer, _add_info, _add_errors, _add_error_table):
         adder(kinds)
 
 
@@ -85,6 +86,149 @@ def _add_info(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="a data folder")
     parser.add_argument("--verify", action="store_true", help="read every file and compare checksums")
     parser.set_defaults(run=run_info)
+
+
+def _add_errors(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
+    parser = add_command(
+        kinds,
+        "errors",
+        "make errors in a text, as in the training of a proofreader",
+        "  reviser data errors notes.txt --table errors.npz --n 3 --seed 1\n"
+        "  reviser data errors - --table errors.npz --set article=0.3 --set misspelling=0 --json",
+        description="Make errors in a text, as in the training of a proofreader, and list them by kind.\n"
+        "No text is left clean here unless --set clean says so. The same seed gives the same errors.",
+    )
+    parser.add_argument("text", metavar="TEXT|FILE|-", help="a text, a file of text, or - for standard input")
+    parser.add_argument("--table", metavar="FILE", required=True, help="what `reviser data error-table` wrote")
+    parser.add_argument("--tokenizer", default="default", help="the table's tokenizer (default: the shipped)")
+    parser.add_argument("--n", type=int, default=1, help="number of texts with errors (default 1)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KIND=RATE", help="change the rate of a kind; repeatable"
+    )
+    parser.set_defaults(run=run_errors)
+
+
+def _add_error_table(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
+    parser = add_command(
+        kinds,
+        "error-table",
+        "build the table of words that errors are made with",
+        "  reviser data error-table corpus/ --out errors.npz\n"
+        "  reviser data error-table data/web --out errors.npz --tokenizer data/web --num-words 60000",
+        description="Build the table that errors are made with: the commonest words of some text, and what can "
+        "become of each.\nNeeds the extra errors (codespell, lemminflect); using the table does not.",
+    )
+    parser.add_argument(
+        "paths", nargs="+", metavar="FILE|FOLDER", help="files and folders of text, or one data folder"
+    )
+    parser.add_argument("--out", metavar="FILE", required=True, help="the table to write")
+    parser.add_argument(
+        "--tokenizer", default="default", help="name, tokenizer.json or folder (default: the shipped)"
+    )
+    parser.add_argument(
+        "--num-words", type=int, default=40_000, help="how many of the commonest words (default 40000)"
+    )
+    parser.add_argument("--limit-bytes", default="40M", metavar="N", help="stop after this much text (default 40M)")
+    parser.add_argument("--field", default="text", help="JSON field or column with the text (default text)")
+    parser.set_defaults(run=run_error_table)
+
+
+def run_errors(args: argparse.Namespace) -> int:
+    from reviser.config import override
+    from reviser.mistakes.kinds import MistakeConfig
+    from reviser.mistakes.make import make_mistakes
+    from reviser.mistakes.table_file import load_table
+    from reviser.orders.rng import Random
+    from reviser.tokenizer import load
+
+    check_positive(args, "n")
+    config = override(MistakeConfig(clean=0.0), args.set)
+    tokenizer = load(args.tokenizer)
+    table = load_table(args.table, tokenizer)
+    clean = tokenizer.encode(_read_text(args.text))
+    results: list[dict[str, Any]] = []
+    for number in range(args.n):
+        made, mistakes = make_mistakes(clean, table, config, Random.of(args.seed, number))
+        rows = [
+            {"kind": each.kind.label, "before": tokenizer.decode(clean[each.start : each.end])}
+            | {"after": tokenizer.decode(made[each.new_start : each.new_end])}
+            for each in mistakes
+        ]
+        results.append({"text": tokenizer.decode(made), "errors": rows})
+    if args.json:
+        print(json.dumps({"seed": args.seed, "table": args.table, "texts": results}, ensure_ascii=False))
+    else:
+        print("\n---\n".join(_describe_errors(**result) for result in results))
+    return 0
+
+
+def _describe_errors(text: str, errors: list[dict[str, str]]) -> str:
+    """A text, and below it a line for each error in it."""
+    rows = [("kind", "before", "after"), *((row["kind"], repr(row["before"]), repr(row["after"])) for row in errors)]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    lines = [f"  {kind:<{widths[0]}}  {before:<{widths[1]}}  {after}" for kind, before, after in rows]
+    return "\n".join([text, "", *lines]) if errors else f"{text}\n\n  no errors"
+
+
+def _read_text(argument: str) -> str:
+    """The text itself, or that of the file of this name or of standard input, without its last newline."""
+    try:
+        if argument == "-":
+            return sys.stdin.read().removesuffix("\n")
+        if len(argument) < 256 and Path(argument).is_file():
+            return Path(argument).read_text("utf8").removesuffix("\n")
+    except UnicodeDecodeError:
+        name = "standard input" if argument == "-" else argument
+        raise DataError(f"{name} is not UTF-8 text") from None
+    if looks_like_file(argument):
+        raise DataError(
+            f"{argument}: no such file; to use the name itself as text, pipe it to: reviser data errors -"
+        )
+    return argument
+
+
+def run_error_table(args: argparse.Namespace) -> int:
+    from reviser.mistakes.kinds import Kind
+    from reviser.mistakes.table_file import save_table
+    from reviser.mistakes.word_sources import count_words, read_inflections, read_misspellings
+    from reviser.mistakes.word_table import choose_words, find_facts, make_table
+    from reviser.tokenizer import load
+
+    check_positive(args, "num_words")
+    if Path(args.out).exists():
+        raise ConfigError(f"{args.out} exists; choose another --out or delete it")
+    tokenizer, limit = load(args.tokenizer), parse_bytes(args.limit_bytes)
+    misspellings = read_misspellings()
+    read_inflections([])  # says what is missing before much text is read
+    reading = _Reading(args.paths, args.field, limit)
+    with show_progress("error-table") as bar:
+        counts = count_words(reading.texts(bar))
+    words = choose_words(counts, misspellings, args.num_words)
+    facts = find_facts(words, misspellings, read_inflections(words))
+    table = make_table(tokenizer, facts)
+    save_table(table, args.out)
+    result = {
+        "table": args.out,
+        "num_bytes": os.path.getsize(args.out),
+        "num_words": table.num_words,
+        "num_alternatives": len(table.alternative_kinds),
+        "words_of_kind": {kind.label: sum(each.kinds >> kind & 1 for each in facts.values()) for kind in Kind},
+        "tokenizer_sha256": tokenizer.sha256,
+        "num_documents": reading.num_documents,
+        "num_read": reading.num_bytes,
+    }
+    print(json.dumps(result) if args.json else _describe_error_table(result))
+    return 0
+
+
+def _describe_error_table(result: dict[str, Any]) -> str:
+    return (
+        f"{result['table']}: {result['num_words']:,} words, {result['num_alternatives']:,} alternatives, "
+        f"{result['num_bytes'] / 1e6:.2f} MB\n"
+        f"  words from {result['num_documents']:,} documents, {result['num_read'] / 1e6:,.1f} MB\n"
+        f"  tokenizer  sha256 {result['tokenizer_sha256']}"
+    )
 
 
 def run_prepare(args: argparse.Namespace) -> int:
@@ -153,27 +297,39 @@ def _describe_tokenizer(result: dict[str, Any], size: int) -> str:
 
 
 class _Reading:
-    """The texts of some files up to a limit, counted as they pass; the first megabyte is kept as a sample."""
+    """The texts of some files, or of one data folder, up to a limit, counted as they pass; the first megabyte is kept
+    as a sample."""
 
     def __init__(self, paths: list[str], field: str, limit: int | None) -> None:
+        from reviser.data.shards import HEADER
         from reviser.data.sources import Complaints, read_documents
 
         self.complaints = Complaints()
-        self._documents = read_documents(paths, field, self.complaints)
+        if len(paths) == 1 and (Path(paths[0]) / HEADER).is_file():
+            self._documents = self._decoded(paths[0])
+        else:
+            self._documents = (document.text for document in read_documents(paths, field, self.complaints))
         self._limit = limit
         self.num_documents, self.num_bytes = 0, 0
         self.sample: list[str] = []
 
     def texts(self, bar: ProgressBar) -> Iterator[str]:
-        for document in self._documents:
+        for text in self._documents:
             if self._limit is not None and self.num_bytes >= self._limit:
                 return
             if self.num_bytes < SAMPLE_BYTES:
-                self.sample.append(document.text)
+                self.sample.append(text)
             self.num_documents += 1
-            self.num_bytes += len(document.text.encode())
+            self.num_bytes += len(text.encode())
             bar.show(self.num_bytes, self._limit, f"{self.num_documents:,} documents")
-            yield document.text
+            yield text
+
+    def _decoded(self, folder: str) -> Iterator[str]:
+        """The training documents of a data folder."""
+        from reviser.data.shards import Shards
+
+        shards = Shards.open(folder, "train")
+        return (shards.tokenizer.decode(shards[i]) for i in range(len(shards)))
 
 
 def run_info(args: argparse.Namespace) -> int:

@@ -32,4 +32,4 @@ def check_positive(args: argparse.Namespace, *names: str) -> None:
     for name in names:
         value = getattr(args, name)
         if value is not None and value < 1:
-            raise ConfigError(f"--{name} {value} must be at least 1")
+            raise ConfigError(f"--{name.replace('_', '-')} {value} must be at least 1")

@@ -21,8 +21,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from reviser.data.examples import Examples, Slots
+from reviser.data.examples import Examples
 from reviser.data.packing import Drawn, Packed, fit, join, shuffle_rows
+from reviser.data.slots import Slots
 from reviser.data.workers import Workers
 from reviser.errors import ConfigError
 from reviser.orders.rng import Random

@@ -1,7 +1,7 @@
 """Documents to examples: which stretch of which document is prompt, which is to be written.
 
 An example is a stretch of one document, cut into prefix, target and (to infill or edit) suffix; to edit, a draft
-stands where the target is to be (revisions.py):
+stands where the target is to be (slots.py):
 
     document   ... The boats lay still, and the gulls were asleep. A child came down the steps. ...
     continue   [The boats lay still,][ and the gulls were asleep.]         prefix, target
@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reviser.canvas import Rules
-from reviser.data.shards import Shards
-from reviser.errors import ConfigError, DataError
+from reviser.errors import ConfigError
 from reviser.orders.kernels import _below, jit, stream_states
 from reviser.orders.policies import Order, needs_ends
 from reviser.orders.record import Draft
@@ -73,13 +72,23 @@ class JobConfig:
     """Share of examples that fill a gap; the others continue."""
     from_start: float = 0.3
     """Share of stretches that begin where their document begins."""
+    edit: float = 0.0
+    """Share of documents' examples that correct mistakes; of the others, `infill` fill a gap."""
+    pairs: float = 0.0
+    """Share of examples that are pairs of texts, before and after an edit."""
+    draft: tuple[int, int] = (8, 160)
+    """Of a text to be edited."""
+    around: tuple[int, int] = (0, 48)
+    """Of what is protected before and behind a text to be edited, in half of the cases."""
+    rewrites: bool = False
+    """Whether drafts are corrected by writing them again, behind a separator, instead of by edits."""
 
     def __post_init__(self) -> None:
-        for name in ("prefix", "length", "gap", "suffix"):
+        for name in ("prefix", "length", "gap", "suffix", "draft", "around"):
             low, high = getattr(self, name)
-            if not (1 if name in ("length", "gap") else 0) <= low <= high:
+            if not (1 if name in ("length", "gap", "draft") else 0) <= low <= high:
                 raise ConfigError(f"jobs.{name}={low},{high} is not a range of lengths; write it as low,high")
-        for name in ("infill", "from_start"):
+        for name in ("infill", "from_start", "edit", "pairs"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"jobs.{name}={getattr(self, name)} is not a share between 0 and 1")
 
@@ -87,7 +96,14 @@ class JobConfig:
     def longest(self) -> int:
         """The most tokens a canvas can hold."""
         infill = self.gap[1] + max(self.suffix[1], NEAR) if self.infill else 0
-        return self.prefix[1] + max(self.length[1] + NEAR, infill)
+        # Mistakes may make a text longer; one that does not fit is not used.
+        edit = 2 * self.around[1] + (self.draft[1] + NEAR) * 5 // 4 if self.edit and not self.rewrites else 0
+        return max(self.prefix[1] + max(self.length[1] + NEAR, infill), edit)
+
+    @property
+    def has_edits(self) -> bool:
+        """Whether drafts are edited."""
+        return (self.edit > 0 or self.pairs > 0) and not self.rewrites
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,38 +193,6 @@ def with_ends(rules: Rules, order: Order, tokenizer: Tokenizer | None) -> Rules:
     return replace(rules, ends=frozenset(np.flatnonzero(sentence_ends(tokenizer)).tolist()))
 
 
-class Slots:
-    """Every example of a corpus has a slot; an epoch visits all slots in a random order."""
-
-    def __init__(self, documents: Documents, jobs: JobConfig, is_end: npt.NDArray[np.uint8]) -> None:
-        usual = max(sum(jobs.prefix) // 2 + sum(jobs.length) // 2, 1)
-        lengths = np.asarray(documents.lengths, np.int64)
-        counts = np.where(lengths >= 2, np.maximum(lengths // usual, 1), 0)
-        if not counts.any():
-            raise DataError("no document has the 2 tokens that an example takes; prepare longer texts")
-        self.ends = np.cumsum(counts)
-        self.jobs, self.documents, self.is_end = jobs, documents, is_end
-
-    @classmethod
-    def of(cls, shards: Shards, jobs: JobConfig) -> Slots:
-        return cls(shards, jobs, sentence_ends(shards.tokenizer))
-
-    def __len__(self) -> int:
-        return int(self.ends[-1])
-
-    def shuffle(self, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-        """The order in which an epoch visits the slots."""
-        return np.random.default_rng([seed, epoch]).permutation(len(self))
-
-    def examples(self, slots: npt.NDArray[np.int64], seed: int, epoch: int | npt.NDArray[np.int64]) -> Examples:
-        """The examples of some slots, all of one epoch or each of its own."""
-        documents = np.searchsorted(self.ends, slots, side="right")
-        epochs, states = np.broadcast_to(epoch, slots.shape), np.empty(len(slots), np.uint64)
-        for each in np.unique(epochs):
-            states[epochs == each] = _streams(Random.of(seed, int(each)), slots[epochs == each])
-        return _cut(self.documents, self.jobs, self.is_end, documents, states)
-
-
 def heldout_examples(shards: Readable, count: int, prefix: int, length: int, infill: bool = False) -> Examples:
     """The same examples every time: the beginnings of documents long enough, for measuring likelihood.
 
@@ -216,13 +200,14 @@ def heldout_examples(shards: Readable, count: int, prefix: int, length: int, inf
     """
     suffix = prefix if infill else 0
     need = prefix + length + suffix + NEAR
-    chosen = np.flatnonzero(shards.lengths >= need)[:count]
+    is_whole = np.asarray(getattr(shards, "cuts", 0)) == 0
+    chosen = np.flatnonzero((shards.lengths >= need) & is_whole)[:count]
     if not len(chosen):
         raise ConfigError(f"no held-out document has {need} tokens; hold more out or measure shorter ones")
     whole = length, length
     jobs = JobConfig((prefix, prefix), whole, whole, (suffix, suffix), float(infill), from_start=1.0)
-    states = _streams(Random.of(0), chosen.astype(np.int64))
-    return _cut(shards, jobs, sentence_ends(shards.tokenizer), chosen, states)
+    states = streams(Random.of(0), chosen.astype(np.int64))
+    return cut_documents(shards, jobs, sentence_ends(shards.tokenizer), chosen, states)[0]
 
 
 def shorten(examples: Examples, share: float = 0.75) -> Examples:
@@ -236,7 +221,7 @@ def shorten(examples: Examples, share: float = 0.75) -> Examples:
     return replace(examples, length=length, drafts=drafts, drafted=np.where(is_edit, length, 0))
 
 
-def _streams(base: Random, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+def streams(base: Random, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
     states = np.empty(len(numbers), np.uint64)
     _fill_streams(np.uint64(base.state), numbers, states)
     return states
@@ -248,31 +233,40 @@ def _fill_streams(base: Any, numbers: Array, states: Array) -> None:
         stream_states(base, numbers[i], states[i : i + 1])
 
 
-def _cut(shards: Documents, jobs: JobConfig, is_end: Array, documents: Array, states: Array) -> Examples:
-    """Choose a stretch of each document, gather its tokens, and cut it at sentence ends."""
+def cut_documents(
+    shards: Documents, jobs: JobConfig, is_end: Array, documents: Array, states: Array
+) -> tuple[Examples, npt.NDArray[np.bool_]]:
+    """Choose a stretch of each document, gather its tokens, and cut it at sentence ends; also which are to edit."""
     count = len(documents)
-    stretch, cuts = np.empty((count, 2), np.int64), np.empty((count, 4), np.int64)
-    ranges = np.array([*jobs.prefix, *jobs.length, *jobs.gap, *jobs.suffix], np.int64)
-    shares = np.array([round(jobs.infill * 2**32), round(jobs.from_start * 2**32)], np.int64)
+    stretch, cuts = np.empty((count, 2), np.int64), np.empty((count, 5), np.int64)
+    ranges = np.array([*jobs.prefix, *jobs.length, *jobs.gap, *jobs.suffix, *jobs.draft, *jobs.around], np.int64)
+    shares = np.array([round(each * 2**32) for each in (jobs.infill, jobs.from_start, jobs.edit)], np.int64)
     _choose_stretches(shards.lengths[documents], ranges, shares, states, stretch, cuts)
     tokens = shards.gather(documents, stretch[:, 0], stretch[:, 1])
     offsets = np.concatenate(([0], np.cumsum(stretch[:, 1])))
     _snap(tokens, offsets, stretch, shards.lengths[documents], is_end, cuts)
-    return Examples(tokens, offsets[:-1] + cuts[:, 0], cuts[:, 1], cuts[:, 2], cuts[:, 3], states, documents)
+    examples = Examples(tokens, offsets[:-1] + cuts[:, 0], cuts[:, 1], cuts[:, 2], cuts[:, 3], states, documents)
+    return examples, cuts[:, 4] > 0
 
 
 @jit
 def _choose_stretches(lengths: Array, ranges: Array, shares: Array, states: Array, stretch: Array,
                       cuts: Array) -> None:  # fmt: skip
     """stretch[i]: where the stretch begins and how many tokens it has, NEAR more than needed at either end;
-    cuts[i]: 0 or NEAR to skip at most at the front, then prefix, target, suffix as drawn."""
+    cuts[i]: 0 or NEAR to skip at most at the front, then prefix, target, suffix as drawn, and 1 for one to edit."""
     rng = np.empty(1, np.uint64)
     for i in range(len(lengths)):
         rng[0] = states[i]
+        is_edit = shares[2] > 0 and _below(rng, 1 << 32) < shares[2]
         is_infill = _below(rng, 1 << 32) < shares[0]
         is_first = _below(rng, 1 << 32) < shares[1]
         prefix = ranges[0] + _below(rng, ranges[1] - ranges[0] + 1)
-        if is_infill:
+        if is_edit:
+            target = ranges[8] + _below(rng, ranges[9] - ranges[8] + 1)
+            around = ranges[10:12] if _below(rng, 2) else np.zeros(2, np.int64)
+            prefix = around[0] + _below(rng, around[1] - around[0] + 1)
+            suffix = around[0] + _below(rng, around[1] - around[0] + 1)
+        elif is_infill:
             target, suffix = _by_magnitude(rng, ranges[4], ranges[5]), _by_magnitude(rng, ranges[6], ranges[7])
         else:
             target, suffix = ranges[2] + _below(rng, ranges[3] - ranges[2] + 1), 0
@@ -283,6 +277,7 @@ def _choose_stretches(lengths: Array, ranges: Array, shares: Array, states: Arra
         stretch[i, 0] = start
         stretch[i, 1] = min(need + 2 * NEAR, total - start)
         cuts[i, 0], cuts[i, 1], cuts[i, 2], cuts[i, 3] = (0 if start == 0 else NEAR), prefix, target, suffix
+        cuts[i, 4] = 1 if is_edit else 0
         states[i] = rng[0]
 
 
@@ -305,7 +300,8 @@ def _num_digits(number: Any) -> Any:
 
 @jit
 def _snap(tokens: Array, offsets: Array, stretch: Array, lengths: Array, is_end: Array, cuts: Array) -> None:
-    """Move beginnings to sentence starts and continuations' ends to sentence ends, where one is near.
+    """Move beginnings to sentence starts and the ends of continuations and of what is edited to sentence ends, where
+    one is near.
 
     cuts[i] becomes: tokens skipped at the front, prefix, target, suffix; what does not fit is shortened,
     the prefix first.
@@ -328,8 +324,15 @@ def _snap(tokens: Array, offsets: Array, stretch: Array, lengths: Array, is_end:
             suffix -= less
             target = max(room - prefix - suffix, 1)
         is_last = stretch[i, 0] + size == lengths[i]
-        if suffix == 0:
+        if cuts[i, 4]:
+            # Whole sentences, and as many tokens around them as are left.
+            prefix = (
+                min(_snap_end(tokens, first + skip, prefix, room - 1, False, is_end), prefix + NEAR) if prefix else 0
+            )
+            target = min(target, room - prefix)
+        if suffix == 0 or cuts[i, 4]:
             target = _snap_end(tokens, first + skip + prefix, target, room - prefix, is_last, is_end)
+            suffix = min(suffix, room - prefix - target)
         cuts[i, 0], cuts[i, 1], cuts[i, 2], cuts[i, 3] = skip, prefix, target, suffix
 
 

@@ -18,7 +18,7 @@ from reviser.model.transformer import Transformer
 from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
 from reviser.training.distributed import Team
-from reviser.training.families import Family
+from reviser.training.families import Family, Job
 from reviser.training.reviser_family import PROMPTS
 from reviser.training.settings import RunConfig
 
@@ -40,9 +40,9 @@ class DenoiserFamily:
         model = settings.model
         return CanvasPacker.of(model.alphabet, settings.data.jobs, settings.data.row, model.context)
 
-    def make_heldout(self, settings: RunConfig, shards: Shards, count: int, infill: bool) -> HeldoutCanvases:
+    def make_heldout(self, settings: RunConfig, shards: Shards, count: int, job: Job) -> HeldoutCanvases:
         train = settings.train
-        heldout = HeldoutCanvases(shards, count, train.eval_prefix, train.eval_length, infill)
+        heldout = HeldoutCanvases(shards, count, train.eval_prefix, train.eval_length, job == "infill")
         heldout.check_fits(settings.model)
         return heldout
 

@@ -23,9 +23,9 @@ import torch.distributed as dist
 
 from reviser.actions import Alphabet
 from reviser.config import override
-from reviser.data.examples import Slots
 from reviser.data.own_source import TOKENIZER, prepare_own_source
 from reviser.data.shards import Shards, read_header
+from reviser.data.slots import Slots
 from reviser.errors import ConfigError
 from reviser.model.checkpoint import check_tokenizer
 from reviser.tokenizer import load
@@ -264,7 +264,8 @@ def _enter(held: ExitStack, context: AbstractContextManager[None]) -> str:
 
 
 def _make_trainer(settings: RunConfig, shards: Shards, heldout: Shards, team: Team, run: Run) -> Trainer:
-    slots = Slots.of(shards, settings.data.jobs)
+    data = settings.data
+    slots = Slots.of(shards, data.jobs, data.errors, data.mistakes)
     return Trainer(settings, slots, team, run if team.is_first else None, heldout)
 
 

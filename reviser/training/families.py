@@ -17,7 +17,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from reviser.errors import ConfigError
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from reviser.training.heldout import Texts
     from reviser.training.objective import Learner, Part
     from reviser.training.settings import RunConfig
+
+
+Job = Literal["continue", "infill", "edit"]
 
 
 class Family(Protocol):
@@ -58,8 +61,8 @@ class Family(Protocol):
         """What turns examples into rows."""
         ...
 
-    def make_heldout(self, settings: RunConfig, shards: Shards, count: int, infill: bool) -> Texts | None:
-        """`count` held-out texts to continue, or gaps to fill; None where their likelihood cannot be bounded."""
+    def make_heldout(self, settings: RunConfig, shards: Shards, count: int, job: Job) -> Texts | None:
+        """`count` held-out texts of a job; None where their likelihood cannot be bounded."""
         ...
 
     def prepare(self, batch: Batch, settings: RunConfig, team: Team) -> Part:

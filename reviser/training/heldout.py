@@ -72,7 +72,7 @@ class Sampled:
 
     def __init__(self, examples: Examples, order: Order, rules: Rules, canvas: CanvasConfig) -> None:
         check_likelihood(order)
-        longest = int((examples.prefix + examples.length + examples.suffix).max())
+        longest = int((examples.prefix + np.maximum(examples.length, examples.drafted) + examples.suffix).max())
         if longest > rules.max_length:
             raise ConfigError(
                 f"held-out texts of {longest} tokens do not fit a canvas of {rules.max_length}; measure shorter ones"
@@ -126,13 +126,19 @@ class Heldout(Sampled):
     """A fixed set of held-out examples, one trajectory each."""
 
     def __init__(
-        self, shards: Shards, order: Order, rules: Rules, canvas: CanvasConfig, count: int, prefix: int, length: int,
-        infill: bool = False,
-    ) -> None:  # fmt: skip
-        check_likelihood(order)
-        examples = heldout_examples(shards, count, prefix, length, infill)
+        self, examples: Examples, tokenizer: Tokenizer, order: Order, rules: Rules, canvas: CanvasConfig
+    ) -> None:
         super().__init__(examples, order, rules, canvas)
-        self.num_bytes = count_bytes(examples, shards.tokenizer)
+        self.num_bytes = count_bytes(examples, tokenizer)
+
+    @classmethod
+    def of(
+        cls, shards: Shards, order: Order, rules: Rules, canvas: CanvasConfig, count: int, prefix: int, length: int,
+        infill: bool = False,
+    ) -> Heldout:  # fmt: skip
+        """Texts to continue, or gaps to fill."""
+        check_likelihood(order)
+        return cls(heldout_examples(shards, count, prefix, length, infill), shards.tokenizer, order, rules, canvas)
 
     def measure(self, model: Transformer, device: torch.device, precision: str = "float32") -> Bound:
         """The bound of a model on these examples."""
@@ -170,7 +176,8 @@ def summarise(nats: Nats, log_q: Nats, tokens: npt.NDArray[np.int64], num_bytes:
 def _pack_whole(packer: Packer, examples: Examples) -> Packed:
     """Rows long enough for every trajectory: a target that had to be shortened would be a step budget."""
     while True:
-        copied = replace(examples, length=examples.length.copy(), states=examples.states.copy())
+        names = ("length", "states", "drafts", "drafted")
+        copied = replace(examples, **{name: getattr(examples, name).copy() for name in names})
         packed = packer.pack(copied)
         if np.array_equal(packed.num_tokens, examples.length):
             return packed

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from reviser.data.batches import Batch, Batches, Position
-from reviser.data.examples import Slots
 from reviser.data.shards import Shards
+from reviser.data.slots import Slots
 from reviser.errors import CheckpointError, ConfigError, DivergenceError
 from reviser.model.checkpoint import load_weights, weights
 from reviser.model.folder import FolderConfig
@@ -34,7 +34,7 @@ from reviser.training.distributed import (
     spread,
     syncing,
 )
-from reviser.training.families import Family, find_family
+from reviser.training.families import Family, Job, find_family
 from reviser.training.feed import Feed, Work
 from reviser.training.heldout import Bound, Texts
 from reviser.training.objective import Part
@@ -94,11 +94,12 @@ class Trainer:
 
     def _hold_out(self, shards: Shards) -> dict[str, Texts]:
         """What is measured of each job."""
-        counts = {"continue": self.settings.train.eval_examples, "infill": self.settings.train.eval_infill}
+        train = self.settings.train
+        counts: dict[Job, int] = {
+            "continue": train.eval_examples, "infill": train.eval_infill, "edit": train.eval_edit,
+        }  # fmt: skip
         found = {
-            job: self.family.make_heldout(self.settings, shards, count, infill=job == "infill")
-            for job, count in counts.items()
-            if count
+            job: self.family.make_heldout(self.settings, shards, count, job) for job, count in counts.items() if count
         }
         return {job: texts for job, texts in found.items() if texts is not None}
 

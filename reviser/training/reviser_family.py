@@ -9,6 +9,7 @@ from reviser.data.batches import Batch
 from reviser.data.examples import with_ends
 from reviser.data.packing import Packer
 from reviser.data.shards import Shards
+from reviser.data.slots import heldout_drafts
 from reviser.decoding.engine import PAPER, Engine, Request
 from reviser.model.checkpoint import from_pretrained, save_pretrained
 from reviser.model.folder import Trained
@@ -17,7 +18,7 @@ from reviser.orders.record import Draft
 from reviser.orders.registry import parse_order
 from reviser.tokenizer import Tokenizer
 from reviser.training.distributed import Team
-from reviser.training.families import Family
+from reviser.training.families import Family, Job
 from reviser.training.heldout import Heldout
 from reviser.training.objective import Inputs, Objective, host_inputs
 from reviser.training.settings import RunConfig
@@ -45,14 +46,18 @@ class ReviserFamily:
         rules = with_ends(settings.rules, order, tokenizer)
         return Packer(order, rules, settings.model.canvas, settings.data.row, settings.model.context, longest)
 
-    def make_heldout(self, settings: RunConfig, shards: Shards, count: int, infill: bool) -> Heldout | None:
+    def make_heldout(self, settings: RunConfig, shards: Shards, count: int, job: Job) -> Heldout | None:
         order, train = parse_order(settings.data.order), settings.train
         if not order.has_likelihood:
             return None
         rules = with_ends(settings.rules, order, shards.tokenizer)
-        heldout = Heldout(
-            shards, order, rules, settings.model.canvas, count, train.eval_prefix, train.eval_length, infill
-        )
+        data, canvas = settings.data, settings.model.canvas
+        if job == "edit":
+            drafts = heldout_drafts(shards, data.jobs, count, data.errors, data.mistakes)
+            heldout = Heldout(drafts, shards.tokenizer, order, rules, canvas)
+        else:
+            sizes = count, train.eval_prefix, train.eval_length
+            heldout = Heldout.of(shards, order, rules, canvas, *sizes, infill=job == "infill")
         heldout.check_fits(settings.model)
         return heldout
 

@@ -9,6 +9,7 @@ from reviser.canvas import Rules
 from reviser.config import ModelConfig
 from reviser.data.examples import JobConfig
 from reviser.errors import ConfigError
+from reviser.mistakes.kinds import MistakeConfig
 from reviser.orders.registry import parse_order
 from reviser.training.families import check_family
 
@@ -24,6 +25,9 @@ class DataConfig:
     """Positions of a row, into which examples are packed; at least model.context."""
     workers: int = 2
     """Threads that draw trajectories; processes where the order has no kernel."""
+    errors: str = ""
+    """The table that mistakes are made with, where jobs.edit asks for some (reviser data errors)."""
+    mistakes: MistakeConfig = field(default_factory=MistakeConfig)
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -86,6 +90,8 @@ class TrainConfig:
     """Held-out examples that continue a text."""
     eval_infill: int = 0
     """Held-out examples that fill a gap, measured apart; their suffix is as long as their prefix."""
+    eval_edit: int = 0
+    """Held-out drafts to edit, measured apart."""
     eval_prefix: int = 32
     eval_length: int = 128
     sample_every: int = 500
@@ -100,7 +106,7 @@ class TrainConfig:
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 1")
-        for name in ("eval_prefix", "eval_infill"):
+        for name in ("eval_prefix", "eval_infill", "eval_edit"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be 0 or more")
         if self.eval_infill and not self.eval_prefix:
@@ -127,6 +133,16 @@ class RunConfig:
         missing = sorted(order.needs - set(self.model.operators))
         if missing:
             raise ConfigError(f"data.order={self.data.order} uses {missing[0]}, which is not in model.operators")
+        jobs, edits = self.data.jobs, {"jump", "delete"}
+        if jobs.has_edits and not edits <= set(self.model.operators):
+            raise ConfigError(
+                f"data.jobs.{'edit' if jobs.edit else 'pairs'} takes the operators jump and delete; "
+                f"model.operators is {','.join(self.model.operators)}"
+            )
+        if self.train.eval_edit and not (jobs.edit or jobs.pairs):
+            raise ConfigError(
+                f"train.eval_edit={self.train.eval_edit} needs drafts; set data.jobs.edit or data.jobs.pairs"
+            )
         if self.data.row < self.model.context:
             raise ConfigError(f"data.row={self.data.row} is shorter than model.context={self.model.context}")
         longest = self.data.jobs.longest

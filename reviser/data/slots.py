@@ -1,0 +1,184 @@
+"""The slots of a corpus: which examples an epoch visits, out of documents and out of pairs of texts.
+
+Examples to edit have a draft and what it is to become: documents with fresh mistakes in them, or pairs.
+
+    document   The gulls were asleep.    mistakes made in it    [The gull were a sleep.] -> [The gulls were asleep.]
+    pair       before, after             as it is               [before] -> [after]
+
+A model that rewrites gets the same examples as something to continue: the draft and a separator are its prompt, the
+target is what it writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from reviser.data.examples import (
+    Documents,
+    Examples,
+    JobConfig,
+    cut_documents,
+    join_examples,
+    sentence_ends,
+    streams,
+)
+from reviser.data.shards import Shards
+from reviser.errors import ConfigError, DataError
+from reviser.mistakes.kinds import MistakeConfig
+from reviser.mistakes.mistake_maker import MistakeMaker
+from reviser.mistakes.table_file import load_table
+from reviser.orders.rng import Random
+from reviser.tokenizer import Tokenizer
+
+SEPARATOR = "\x1e"
+"""What stands between a text and its corrected version for a model that rewrites: one byte, one token."""
+
+
+class Slots:
+    """Every example of a corpus has a slot; an epoch visits all slots in a random order.
+
+    Documents come first, then pairs, as many as their share asks for: in an epoch some or all come several times.
+    """
+
+    def __init__(
+        self,
+        documents: Documents,
+        jobs: JobConfig,
+        is_end: npt.NDArray[np.uint8],
+        maker: MistakeMaker | None = None,
+        separator: int = -1,
+    ) -> None:
+        usual = max(sum(jobs.prefix) // 2 + sum(jobs.length) // 2, 1)
+        lengths = np.asarray(documents.lengths, np.int64)
+        self.cuts = np.asarray(getattr(documents, "cuts", np.zeros(len(lengths))), np.int64)
+        self.pairs = np.flatnonzero(self.cuts) if jobs.pairs else np.zeros(0, np.int64)
+        has_slots = (lengths >= 2) & (self.cuts == 0) & (jobs.pairs < 1)
+        counts = np.where(has_slots, np.maximum(lengths // usual, 1), 0)
+        if jobs.pairs and not len(self.pairs):
+            raise DataError(
+                f"jobs.pairs={jobs.pairs} and no pair in the data; prepare JSON lines with before and after"
+            )
+        if not counts.any() and not len(self.pairs):
+            raise DataError("no document has the 2 tokens that an example takes; prepare longer texts")
+        self.ends = np.cumsum(counts)
+        self.num_plain = int(self.ends[-1])
+        share = jobs.pairs / (1 - jobs.pairs) if jobs.pairs < 1 else 0.0
+        self.num_paired = (round(share * self.num_plain) or len(self.pairs)) if len(self.pairs) else 0
+        self.jobs, self.documents, self.is_end = jobs, documents, is_end
+        self.maker, self.separator = maker, separator
+
+    @classmethod
+    def of(cls, shards: Shards, jobs: JobConfig, errors: str = "", mistakes: MistakeConfig | None = None) -> Slots:
+        """The slots of a split; `errors` is the table that mistakes are made with, where some are."""
+        tokenizer = shards.tokenizer
+        maker = open_maker(errors, mistakes or MistakeConfig(), tokenizer) if jobs.edit and jobs.pairs < 1 else None
+        separator = separator_of(tokenizer) if jobs.rewrites else -1
+        return cls(shards, jobs, sentence_ends(tokenizer), maker, separator)
+
+    def __len__(self) -> int:
+        return self.num_plain + self.num_paired
+
+    def shuffle(self, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+        """The order in which an epoch visits the slots."""
+        return np.random.default_rng([seed, epoch]).permutation(len(self))
+
+    def examples(self, slots: npt.NDArray[np.int64], seed: int, epoch: int | npt.NDArray[np.int64]) -> Examples:
+        """The examples of some slots, all of one epoch or each of its own."""
+        epochs, states = np.broadcast_to(epoch, slots.shape), np.empty(len(slots), np.uint64)
+        for each in np.unique(epochs):
+            states[epochs == each] = streams(Random.of(seed, int(each)), slots[epochs == each])
+        is_pair = slots >= self.num_plain
+        if not is_pair.any():
+            examples = self._cut(slots, states)
+        else:
+            numbers = (slots - self.num_plain + epochs * self.num_paired)[is_pair] % len(self.pairs)
+            pairs = cut_pairs(self.documents, self.cuts, self.pairs[numbers], states[is_pair])
+            parts = [self._cut(slots[~is_pair], states[~is_pair]), pairs]
+            # Back to the order of the slots.
+            places = np.argsort(np.concatenate([np.flatnonzero(~is_pair), np.flatnonzero(is_pair)]))
+            examples = join_examples(parts).select(places)
+        return as_rewrites(examples, self.separator) if self.jobs.rewrites else examples
+
+    def _cut(self, slots: npt.NDArray[np.int64], states: npt.NDArray[np.uint64]) -> Examples:
+        documents = np.searchsorted(self.ends, slots, side="right")
+        examples, is_edit = cut_documents(self.documents, self.jobs, self.is_end, documents, states)
+        return examples if self.maker is None else make_drafts(examples, is_edit, self.maker)
+
+
+def heldout_drafts(
+    shards: Shards, jobs: JobConfig, count: int, errors: str = "", mistakes: MistakeConfig | None = None
+) -> Examples:
+    """The same drafts to edit every time, documents with mistakes and pairs in the proportion of their shares."""
+    paired = 1.0 if not jobs.edit else jobs.pairs / (jobs.edit * (1 - jobs.pairs) + jobs.pairs)
+    slots = Slots.of(shards, replace(jobs, edit=1.0, pairs=paired), errors, mistakes)
+    return slots.examples(slots.shuffle(0, 0)[:count], 0, 0)
+
+
+def open_maker(path: str, config: MistakeConfig, tokenizer: Tokenizer) -> MistakeMaker:
+    """What makes mistakes, with the table of a file."""
+    if not path:
+        raise ConfigError(
+            "data.jobs.edit needs a table of mistakes; build one with reviser data errors and set data.errors to it"
+        )
+    return MistakeMaker(load_table(Path(path), tokenizer), config)
+
+
+def make_drafts(examples: Examples, is_edit: npt.NDArray[np.bool_], maker: MistakeMaker) -> Examples:
+    """The same examples; those to edit have a draft now: their target with mistakes."""
+    chosen = np.flatnonzero(is_edit)
+    first = (examples.first + examples.prefix)[chosen]
+    states = examples.states[chosen]
+    made = maker.make(examples.tokens, first, first + examples.length[chosen], states)
+    sizes = np.diff(made.ends, prepend=0)
+    drafts, drafted = examples.drafts.copy(), examples.drafted.copy()
+    # Of a text of which nothing is left there is nothing to correct.
+    drafts[chosen] = np.where(sizes > 0, len(examples.tokens) + made.ends - sizes, first)
+    drafted[chosen] = np.where(sizes > 0, sizes, examples.length[chosen])
+    examples.states[chosen] = states
+    tokens = np.concatenate([examples.tokens, made.tokens])
+    return replace(examples, tokens=tokens, drafts=drafts, drafted=drafted)
+
+
+def cut_pairs(
+    shards: Documents, cuts: npt.NDArray[np.int64], documents: npt.NDArray[np.int64], states: npt.NDArray[np.uint64]
+) -> Examples:
+    """Pairs as examples: what stands before the cut of each document is to become what stands behind it."""
+    sizes, zeros = shards.lengths[documents], np.zeros(len(documents), np.int64)
+    tokens = shards.gather(documents, zeros, sizes)
+    first = np.cumsum(sizes) - sizes
+    cut = cuts[documents].astype(np.int64)
+    return Examples(tokens, first + cut, zeros, sizes - cut, zeros.copy(), states, documents, first, cut)
+
+
+def as_rewrites(examples: Examples, separator: int) -> Examples:
+    """The same with drafts as prompts, each with the separator behind it; the text around a draft is left out."""
+    is_edit = examples.drafted > 0
+    if not is_edit.any():
+        return examples
+    chosen, parts = np.flatnonzero(is_edit), [examples.tokens]
+    first, prefix, suffix = examples.first.copy(), examples.prefix.copy(), examples.suffix.copy()
+    at, mark = len(examples.tokens), np.array([separator], np.int32)
+    for i in chosen.tolist():
+        start, count = int(examples.drafts[i]), int(examples.drafted[i])
+        parts += [examples.tokens[start : start + count], mark, examples.target(i)]
+        first[i], prefix[i], suffix[i] = at, count + 1, 0
+        at += count + 1 + int(examples.length[i])
+    zeros = np.zeros(len(examples), np.int64)
+    return replace(
+        examples, tokens=np.concatenate(parts), first=first, prefix=prefix, suffix=suffix, drafts=zeros,
+        drafted=zeros.copy(),
+    )  # fmt: skip
+
+
+def separator_of(tokenizer: Tokenizer) -> int:
+    """The token of the separator; a tokenizer that has none can't be used to rewrite."""
+    ids = tokenizer.encode(SEPARATOR)
+    if len(ids) != 1:
+        raise ConfigError(
+            "the tokenizer has no single token for the byte 0x1E, which separates a text from its rewriting"
+        )
+    return int(ids[0])
