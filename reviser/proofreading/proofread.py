@@ -179,13 +179,17 @@ class _Task:
         start, end = span
         if edit.start < end and edit.end > start:
             return True
+        left, right = self.text[: edit.start][-1:], self.text[edit.end :][:1]
         if edit.end == start:
-            beside = edit.after[-1:] or self.text[max(edit.start - 1, 0) : edit.start]
-            return is_word(beside) and is_word(self.text[start])
+            return _joins((edit.before or left)[-1:], (edit.after or left)[-1:], self.text[start])
         if edit.start == end:
-            beside = edit.after[:1] or self.text[edit.end : edit.end + 1]
-            return is_word(beside) and is_word(self.text[end - 1])
+            return _joins((edit.before or right)[:1], (edit.after or right)[:1], self.text[end - 1])
         return False
+
+
+def _joins(old: str, new: str, edge: str) -> bool:
+    """Whether a letter comes to stand where none stood beside a protected span that has no white space at its edge."""
+    return is_word(new) and not is_word(old) and not edge.isspace()
 
 
 def _follow(span: Span, edits: Sequence[Edit]) -> Span:

@@ -73,9 +73,8 @@ class Room:
 
 def cut_windows(text: str, protected: Sequence[Span], tokenizer: Tokenizer, room: Room) -> list[Window]:
     """The windows of a text, whose prose they cover."""
-    cuts = _sentence_ends(text)
-    blocks = [span for span in protected if text.count("\n", *span) > 1]
-    starts = sorted({0, *cuts, *(place for span in blocks for place in span)} - {len(text)})
+    blocks = [place for span in protected if text.count("\n", *span) > 1 for place in span]
+    starts = [0, *sorted({*_sentence_ends(text), *blocks} - {0, len(text)})]
     spans = list(_between(starts, len(text)))
     sizes = list(map(len, tokenizer.encode_many([text[start:end] for start, end in spans])))
     breaks = {match.end() for match in PARAGRAPH.finditer(text)}
@@ -128,7 +127,7 @@ class _Packer:
 def _sentence_ends(text: str) -> list[int]:
     """Where sentences and paragraphs end; a space behind a sentence belongs to the next, as it does in tokens."""
     ends = {match.end() for pattern in (PARAGRAPH, SENTENCE) for match in pattern.finditer(text)}
-    return sorted(ends - {0, len(text)})
+    return sorted(ends)
 
 
 def _between(starts: Sequence[int], size: int) -> Iterator[Span]:
