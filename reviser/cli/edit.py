@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from reviser.decoding.requests import Decoded
     from reviser.decoding.writer import Writer
     from reviser.orders.record import Draft
-    from reviser.proofreading.proofread import Edited, Progress
+    from reviser.proofreading.proofread import Edited, TellProgress
 
 TOGETHER = ({"check", "diff"}, {"check", "json"}, {"review", "in_place"}, {"review", "diff"}, {"live", "in_place"})
 """Options that say what comes out, of which others do not go together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class GivenText:
     """A text to edit, and the file it is from, if it is."""
 
     name: str
@@ -142,21 +142,21 @@ def _check(args: argparse.Namespace) -> None:
     check_can_edit(read_config(find(args.model)).model, model_name(args))
 
 
-def _read(args: argparse.Namespace, name: str) -> Source:
+def _read(args: argparse.Namespace, name: str) -> GivenText:
     if name == "-":
         try:
             text = sys.stdin.read().removesuffix("\n")
         except UnicodeDecodeError:
             raise DataError("standard input is not UTF-8 text; give the file and its --encoding") from None
-        return Source("standard input", _check_text(text, "standard input"), args.format or "text")
+        return GivenText("standard input", _check_text(text, "standard input"), args.format or "text")
     if os.path.isdir(name):
         raise DataError(f"{name} is a folder; give the files in it")
     if os.path.exists(name):
         file = read_text_file(name, args.encoding)
-        return Source(name, file.text, args.format or format_of(name), file)
+        return GivenText(name, file.text, args.format or format_of(name), file)
     if len(args.inputs) > 1 or looks_like_file(name):
         raise DataError(f"no file {name}; a text goes alone and in quotes, or to: reviser edit -")
-    return Source("text", _check_text(name, "the text"), args.format or "text")
+    return GivenText("text", _check_text(name, "the text"), args.format or "text")
 
 
 def _check_text(text: str, what: str) -> str:
@@ -165,7 +165,7 @@ def _check_text(text: str, what: str) -> str:
     return text
 
 
-def _check_sources(args: argparse.Namespace, sources: Sequence[Source]) -> None:
+def _check_sources(args: argparse.Namespace, sources: Sequence[GivenText]) -> None:
     has_output = args.check or args.diff or args.in_place or args.json or args.html is not None
     if len(sources) > 1 and not has_output:
         raise ConfigError(f"{len(sources)} texts and one output; add --in-place, --diff, --check, --json or --html")
@@ -187,7 +187,9 @@ def _open(args: argparse.Namespace) -> Writer:
         return Writer.from_pretrained(args.model, args.device, weights=args.weights)
 
 
-def _edit(args: argparse.Namespace, source: Source, writer: Writer, how: Proofreading, sampling: Sampling) -> Edited:
+def _edit(
+    args: argparse.Namespace, source: GivenText, writer: Writer, how: Proofreading, sampling: Sampling
+) -> Edited:
     from reviser.proofreading.proofread import proofread
 
     propose = _live(args, writer, sampling) or partial(writer.propose, seed=args.seed, sampling=sampling)
@@ -200,7 +202,7 @@ def _edit(args: argparse.Namespace, source: Source, writer: Writer, how: Proofre
 
 
 @contextmanager
-def _progress(args: argparse.Namespace, source: Source) -> Iterator[Progress | None]:
+def _progress(args: argparse.Namespace, source: GivenText) -> Iterator[TellProgress | None]:
     """A bar on standard error, and nothing beside --json and --live."""
     if args.json or args.live:
         yield None
@@ -232,7 +234,7 @@ def _live(
     return propose
 
 
-def _review(edited: Edited, source: Source) -> Edited:
+def _review(edited: Edited, source: GivenText) -> Edited:
     from rich.console import Console
 
     from reviser.proofreading.review import review
@@ -247,7 +249,7 @@ def _review(edited: Edited, source: Source) -> Edited:
     return review(edited, source.name, console.print, ask, is_plain)
 
 
-def _print(args: argparse.Namespace, source: Source, edited: Edited) -> None:
+def _print(args: argparse.Namespace, source: GivenText, edited: Edited) -> None:
     """What one text gives on standard output, or in its file."""
     from reviser.proofreading.changes import list_edits, make_diff
 
@@ -267,7 +269,7 @@ def _print(args: argparse.Namespace, source: Source, edited: Edited) -> None:
     _say(args, f"{source.name}: {'no' if count == 0 else count} edit{'' if count == 1 else 's'}")
 
 
-def _print_text(edited: Edited, source: Source) -> None:
+def _print_text(edited: Edited, source: GivenText) -> None:
     """The text; on a terminal with its changes marked."""
     console = plain_console()
     if console is None or console.no_color:
@@ -279,7 +281,7 @@ def _print_text(edited: Edited, source: Source) -> None:
 
 
 def _make_document(
-    args: argparse.Namespace, how: Proofreading, sampling: Sampling, results: Sequence[tuple[Source, Edited]]
+    args: argparse.Namespace, how: Proofreading, sampling: Sampling, results: Sequence[tuple[GivenText, Edited]]
 ) -> str:
     """One JSON document of everything."""
     from reviser.config import to_dict

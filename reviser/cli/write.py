@@ -365,10 +365,8 @@ def _print_text(
         from reviser.viewer.live import draw_final
 
         console.print(draw_final(text.decoded.canvas, writer.tokenizer), overflow="fold")
-    before = len(text.draft.tokens) - text.draft.prefix - text.draft.suffix
-    tokens = f", {text.num_tokens - before:+d} tokens" if before else f" for {_count(text.num_tokens, 'token')}"
     parts = [
-        f"{_count(text.num_actions, 'action')}{tokens}",
+        f"{_count(text.num_actions, 'action')} for {_count(text.num_tokens, 'token')}",
         f"log-probability {text.log_probability:.2f}",
         _describe_end(args, writer, text),
         *([] if rate is None else [f"{rate:.0f} actions/s"]),

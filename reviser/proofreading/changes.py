@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,8 +22,7 @@ def list_edits(edited: Edited, name: str) -> Iterator[str]:
 
 def quote(text: str) -> str:
     """In double quotes, on one line."""
-    inner = repr("'" + text)[2:-1]
-    return '"' + inner.replace("\\'", "'").replace('"', '\\"') + '"'
+    return json.dumps(text, ensure_ascii=False)
 
 
 def make_diff(edited: Edited, name: str) -> str:

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Protocol
 
 from reviser.canvas import Rules
 from reviser.config import ModelConfig
@@ -27,12 +26,14 @@ from reviser.orders.record import Draft
 from reviser.proofreading.choices import MARKUP, Proofreading
 from reviser.proofreading.edits import Attempt, Edit, apply_edits, compose, find_edits, is_word, polish, shift
 from reviser.proofreading.formats import find_protected
-from reviser.proofreading.windows import Room, Window, cut_windows, make_draft
+from reviser.proofreading.windows import Room, TextWindow, cut_windows, make_draft
 from reviser.tokenizer import Tokenizer
 
 Span = tuple[int, int]
 Propose = Callable[[Sequence[Draft]], Sequence[Attempt]]
 """What a model does with drafts: the actions that it would take, with their log-probabilities."""
+TellProgress = Callable[[int, int], None]
+"""Called with how many windows have been read, and of how many."""
 CHANGES = ("delete", "replace")
 """Operators of which a model needs one to proofread."""
 BATCH = 64
@@ -63,17 +64,13 @@ class Edited:
         return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
-class Progress(Protocol):
-    def __call__(self, done: int, total: int, /) -> None: ...
-
-
 def proofread(
     text: str,
     propose: Propose,
     tokenizer: Tokenizer,
     config: ModelConfig,
     how: Proofreading = Proofreading(),  # noqa: B008, it is frozen
-    progress: Progress | None = None,
+    progress: TellProgress | None = None,
     room: Room | None = None,
 ) -> Edited:
     """What a model makes of a text; `room` is for windows of another size than fits the model best."""
@@ -113,7 +110,7 @@ def check_can_edit(config: ModelConfig, name: str = "this model") -> None:
 class _Task:
     """A window on its way: its text as it is by now, what is protected of that, and what it took to get there."""
 
-    window: Window
+    window: TextWindow
     original: str
     left: str
     right: str
@@ -128,7 +125,7 @@ class _Task:
     """Characters of context before the text in the last draft."""
 
     @classmethod
-    def of(cls, text: str, window: Window, protected: Sequence[Span]) -> _Task:
+    def of(cls, text: str, window: TextWindow, protected: Sequence[Span]) -> _Task:
         core = text[window.start : window.end]
         inside = [
             (max(start - window.start, 0), min(end, window.end) - window.start)
@@ -188,7 +185,7 @@ class _Task:
 
 
 def _joins(old: str, new: str, edge: str) -> bool:
-    """Whether a letter comes to stand where none stood beside a protected span that has no white space at its edge."""
+    """Whether a letter comes to stand where none stood, beside a protected span; one may beside white space."""
     return is_word(new) and not is_word(old) and not edge.isspace()
 
 

@@ -76,6 +76,4 @@ def _check_encoding(name: str) -> str:
     try:
         return codecs.lookup(name).name
     except LookupError:
-        raise ConfigError(
-            f"no encoding {name!r}; give one that Python knows, such as utf-8, latin-1 or cp1252"
-        ) from None
+        raise ConfigError(f"no encoding {name!r}; give one that Python knows, such as utf-8") from None

@@ -38,7 +38,7 @@ CONTEXT_SHARE = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TextWindow:
     """Characters `start` to `end` of a text, and the context around them."""
 
     start: int
@@ -71,7 +71,7 @@ class Room:
         return cls(most, context, most - 2 * context)
 
 
-def cut_windows(text: str, protected: Sequence[Span], tokenizer: Tokenizer, room: Room) -> list[Window]:
+def cut_windows(text: str, protected: Sequence[Span], tokenizer: Tokenizer, room: Room) -> list[TextWindow]:
     """The windows of a text, whose prose they cover."""
     blocks = [place for span in protected if text.count("\n", *span) > 1 for place in span]
     starts = [0, *sorted({*_sentence_ends(text), *blocks} - {0, len(text)})]
@@ -92,7 +92,7 @@ def cut_windows(text: str, protected: Sequence[Span], tokenizer: Tokenizer, room
     packer.add(paragraph)
     packer.flush()
     cores = [core for core in packer.cores if _has_prose(text, protected, *core)]
-    return [Window(*core, *_context(text, core, starts, tokenizer, room.context)) for core in cores]
+    return [TextWindow(*core, *_context(text, core, starts, tokenizer, room.context)) for core in cores]
 
 
 class _Packer:
