@@ -232,7 +232,7 @@ def test_edits_count_characters_of_the_original_with_its_own_line_ends() -> None
         (10, "teh", "the"), (20, "naïve", "naive"), (30, "recieve", "receive"), (44, "teh", "the"),
     ]  # fmt: skip
     assert edited.text == fix(text)
-    assert [edited.place(edit) for edit in edited.edits] == [(1, 11), (2, 5), (2, 15), (3, 6)]
+    assert edited.places == [(1, 11), (2, 5), (2, 15), (3, 6)]
 
 
 def test_a_window_whose_context_is_spent_keeps_what_is_finished() -> None:

@@ -76,8 +76,8 @@ def test_what_is_written_replays(writer: Writer) -> None:
 
 
 def test_edit_gives_the_text_and_its_edits(writer: Writer) -> None:
-    text, lively = "some text, of words", Sampling(stop_bias=1.0)
-    several = [writer.edit(text, seed=seed, passes=1, sampling=lively) for seed in range(8)]
+    text, lively = "some text, of words", Sampling(stop_bias=4.0)
+    several = [writer.edit(text, seed=seed, passes=1, sampling=lively) for seed in range(20)]
     assert all(edited.original == text and str(edited) == edited.text for edited in several)
     assert all((edited.text != text) == bool(edited.edits) for edited in several)
     assert len({edited.text for edited in several}) > 1

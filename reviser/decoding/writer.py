@@ -222,7 +222,7 @@ class Writer:
     ) -> Iterator[Event]:
         """Every action as it is chosen; `start` is a prompt or any draft.
 
-        With the same seed, the first text that the three jobs give with `best_of=1`, or the text of another `number`.
+        With the same seed, the first text that the jobs give with `best_of=1`, or the text of another `number`.
         """
         begun = self.continuation(start) if isinstance(start, str) else start
         if not isinstance(begun, Draft):

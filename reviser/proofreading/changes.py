@@ -15,8 +15,7 @@ NO_NEWLINE = "\\ No newline at end of file"
 
 def list_edits(edited: Edited, name: str) -> Iterator[str]:
     """`file:line:column: before -> after (probability)`, a line for each edit."""
-    for edit in edited.edits:
-        line, column = edited.place(edit)
+    for edit, (line, column) in zip(edited.edits, edited.places, strict=True):
         yield f"{name}:{line}:{column}: {quote(edit.before)} -> {quote(edit.after)} ({edit.probability:.2f})"
 
 
@@ -41,8 +40,7 @@ def _split_lines(text: str) -> list[str]:
 def to_records(edited: Edited) -> list[dict[str, Any]]:
     """The edits for JSON."""
     records = []
-    for edit in edited.edits:
-        line, column = edited.place(edit)
+    for edit, (line, column) in zip(edited.edits, edited.places, strict=True):
         records.append(
             {
                 "start": edit.start,

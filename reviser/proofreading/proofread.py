@@ -13,7 +13,7 @@ are spent. An edit is left out that
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ from reviser.orders.record import Draft
 from reviser.proofreading.choices import MARKUP, Proofreading
 from reviser.proofreading.edits import Attempt, Edit, apply_edits, compose, find_edits, is_word, polish, shift
 from reviser.proofreading.formats import find_protected
-from reviser.proofreading.windows import Room, TextWindow, cut_windows, make_draft
+from reviser.proofreading.windows import Room, TextWindow, cut_windows, find_meeting, make_draft
 from reviser.tokenizer import Tokenizer
 
 Span = tuple[int, int]
@@ -58,10 +58,12 @@ class Edited:
     def __repr__(self) -> str:
         return f"Edited({self.text!r}, {len(self.edits)} edits)"
 
-    def place(self, edit: Edit) -> tuple[int, int]:
-        """Line and column of an edit in the original, both from 1."""
-        before = self.original[: edit.start].replace("\r\n", "\n").replace("\r", "\n")
-        return before.count("\n") + 1, len(before) - before.rfind("\n")
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """Line and column of each edit in the original, both from 1."""
+        starts = [0, *(match.end() for match in re.finditer(r"\r\n?|\n", self.original))]
+        lines = [bisect_right(starts, edit.start) for edit in self.edits]
+        return [(line, edit.start - starts[line - 1] + 1) for line, edit in zip(lines, self.edits, strict=True)]
 
 
 def proofread(
@@ -116,7 +118,7 @@ class _Task:
     right: str
     text: str
     protected: list[Span]
-    """In `text`."""
+    """In `text`, and beyond its ends where a window is cut inside of one."""
     edits: list[Edit] = field(default_factory=list)
     """Of `original`."""
     is_done: bool = False
@@ -127,11 +129,8 @@ class _Task:
     @classmethod
     def of(cls, text: str, window: TextWindow, protected: Sequence[Span]) -> _Task:
         core = text[window.start : window.end]
-        inside = [
-            (max(start - window.start, 0), min(end, window.end) - window.start)
-            for start, end in protected
-            if start < window.end and end > window.start
-        ]
+        found = find_meeting(protected, window.start, window.end)
+        inside = [(start - window.start, end - window.start) for start, end in found]
         left, right = text[window.left : window.start], text[window.end : window.right]
         return cls(window, core, left, right, core, inside, seen={core: []})
 

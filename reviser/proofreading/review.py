@@ -20,8 +20,7 @@ def review(
 ) -> Edited:
     """The edits that were accepted. `ask` gives the answer to a question; no answer leaves the others out."""
     accepted: list[Edit] = []
-    for number, edit in enumerate(edited.edits):
-        line, column = edited.place(edit)
+    for number, (edit, (line, column)) in enumerate(zip(edited.edits, edited.places, strict=True)):
         place = (
             f"{name}:{line}:{column}  edit {number + 1} of {len(edited.edits)}, probability {edit.probability:.2f}"
         )

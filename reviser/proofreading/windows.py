@@ -73,7 +73,7 @@ class Room:
 
 def cut_windows(text: str, protected: Sequence[Span], tokenizer: Tokenizer, room: Room) -> list[TextWindow]:
     """The windows of a text, whose prose they cover."""
-    blocks = [place for span in protected if text.count("\n", *span) > 1 for place in span]
+    blocks = [place for span in protected if "\n" in text[slice(*span)].strip() for place in span]
     starts = [0, *sorted({*_sentence_ends(text), *blocks} - {0, len(text)})]
     spans = list(_between(starts, len(text)))
     sizes = list(map(len, tokenizer.encode_many([text[start:end] for start, end in spans])))
@@ -81,7 +81,7 @@ def cut_windows(text: str, protected: Sequence[Span], tokenizer: Tokenizer, room
     packer = _Packer(text, tokenizer, room.core)
     paragraph: list[tuple[Span, int]] = []
     for span, size in zip(spans, sizes, strict=True):
-        is_protected = _is_protected(protected, *span)
+        is_protected = _is_protected(protected, *span) and not text[slice(*span)].isspace()
         if span[0] in breaks or is_protected:
             packer.add(paragraph)
             paragraph = []
@@ -157,34 +157,45 @@ def _has_prose(text: str, protected: Sequence[Span], start: int, end: int) -> bo
 
 def _gaps(protected: Sequence[Span], start: int, end: int) -> Iterator[Span]:
     """What of a stretch is not protected."""
-    for first, last in protected[max(bisect_left(protected, (start, 0)) - 1, 0) :]:
-        if first >= end:
-            break
+    for first, last in find_meeting(protected, start, end):
         if first > start:
             yield start, first
-        start = max(start, last)
+        start = last
     if start < end:
         yield start, end
+
+
+def find_meeting(spans: Sequence[Span], start: int, end: int) -> Iterator[Span]:
+    """Those of sorted, disjoint spans that have a character in a stretch."""
+    for place in range(max(bisect_left(spans, (start, 0)) - 1, 0), len(spans)):
+        first, last = spans[place]
+        if first >= end:
+            break
+        if last > start:
+            yield first, last
 
 
 def _context(text: str, core: Span, starts: Sequence[int], tokenizer: Tokenizer, most: int) -> Span:
     """Where a window's context begins and ends: whole sentences on either side, up to `most` tokens on each."""
     left, right = core
-    for place in reversed(starts[: bisect_left(starts, core[0])]):
-        if len(tokenizer.encode(text[place : core[0]])) > most:
-            break
-        left = place
-    for place in [*starts[bisect_right(starts, core[1]) :], len(text)]:
+    number = bisect_left(starts, left)
+    while number > 0 and len(tokenizer.encode(text[starts[number - 1] : core[0]])) <= most:
+        number -= 1
+        left = starts[number]
+    number = bisect_right(starts, right)
+    while right < len(text):
+        place = starts[number] if number < len(starts) else len(text)
         if len(tokenizer.encode(text[core[1] : place])) > most:
             break
-        right = place
+        right, number = place, number + 1
     return left, right
 
 
 def make_draft(
     left: str, core: str, right: str, protected: Sequence[Span], tokenizer: Tokenizer, rules: Rules
 ) -> Draft | None:
-    """A window as a draft; `protected` counts the characters of its core. None where nothing may change."""
+    """A window as a draft; `protected` counts the characters of its core, and may reach beyond it. None where nothing
+    may change."""
     text = left + core + right
     tokens = tokenizer.encode(text)
     pieces = tokenizer.pieces(tokens)
@@ -194,7 +205,8 @@ def make_draft(
             "use a model with a byte-level vocabulary"
         )
     begin, size = len(left), len(text)
-    spans = [(0, begin), *((begin + start, begin + end) for start, end in protected), (size - len(right), size)]
+    inside = [(begin + max(start, 0), begin + min(end, len(core))) for start, end in protected]
+    spans = [(0, begin), *inside, (size - len(right), size)]
     fixed = _find_tokens(pieces, [span for span in spans if span[0] < span[1]])
     ends = [*([0] if left else []), *([len(tokens)] if right else [])]
     marks = protect(len(tokens), fixed, ends)
