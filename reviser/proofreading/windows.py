@@ -47,6 +47,8 @@ class TextWindow:
     """Where the context on the left begins."""
     right: int
     """Where the context on the right ends."""
+    around: tuple[str, str]
+    """The characters on either side, a line end at the ends of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,11 @@ def cut_windows(text: str, protected: Sequence[Span], tokenizer: Tokenizer, room
     packer.add(paragraph)
     packer.flush()
     cores = [core for core in packer.cores if _has_prose(text, protected, *core)]
-    return [TextWindow(*core, *_context(text, core, starts, tokenizer, room.context)) for core in cores]
+    contexts = [_context(text, core, starts, tokenizer, room.context) for core in cores]
+    return [
+        TextWindow(start, end, left, right, (text[max(start - 1, 0) : start] or "\n", text[end : end + 1] or "\n"))
+        for (start, end), (left, right) in zip(cores, contexts, strict=True)
+    ]
 
 
 class _Packer:
@@ -160,18 +166,18 @@ def _gaps(protected: Sequence[Span], start: int, end: int) -> Iterator[Span]:
     for first, last in find_meeting(protected, start, end):
         if first > start:
             yield start, first
-        start = last
+        start = max(start, last)
     if start < end:
         yield start, end
 
 
 def find_meeting(spans: Sequence[Span], start: int, end: int) -> Iterator[Span]:
-    """Those of sorted, disjoint spans that have a character in a stretch."""
+    """Those of sorted, disjoint spans that meet a stretch, if only at its ends."""
     for place in range(max(bisect_left(spans, (start, 0)) - 1, 0), len(spans)):
         first, last = spans[place]
-        if first >= end:
+        if first > end:
             break
-        if last > start:
+        if last >= start:
             yield first, last
 
 
