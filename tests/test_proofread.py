@@ -68,7 +68,7 @@ def test_a_big_file_keeps_its_code_and_a_second_run_changes_nothing() -> None:
     assert again.text == edited.text
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(st.sampled_from([MARKDOWN, RST, LATEX, HTML]), st.integers(0, 9), st.booleans())
 def test_protected_text_stays_whatever_a_model_does(text: str, seed: int, has_windows_lines: bool) -> None:
     format = {MARKDOWN: "markdown", RST: "rst", LATEX: "latex", HTML: "html"}[text]
