@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from reviser.model.canvas_kinds import register_canvas
     from reviser.orders.registry import register_order
     from reviser.plugins import load_plugin
+    from reviser.proofreading.edits import Edit
+    from reviser.proofreading.proofread import Edited
     from reviser.training.api import train
     from reviser.training.runs import Run
 
 __all__ = [
     "__version__",
-    "load", "Writer", "Text", "Sampling",
+    "load", "Writer", "Text", "Edited", "Edit", "Sampling",
     "train", "Run",
     "evaluate", "Results", "Prompt", "Generation", "Measure",
     "register_order", "register_metric", "register_canvas", "load_plugin",
@@ -44,6 +46,8 @@ _PLACES = {
     "load": "decoding.writer",
     "Writer": "decoding.writer",
     "Text": "decoding.writer",
+    "Edited": "proofreading.proofread",
+    "Edit": "proofreading.edits",
     "Sampling": "decoding.presets",
     "train": "training.api",
     "Run": "training.runs",

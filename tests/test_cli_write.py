@@ -1,4 +1,4 @@
-"""generate, infill and edit as a user runs them, on a tiny model folder."""
+"""generate and infill as a user runs them, on a tiny model folder."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def fail(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return err.removeprefix("error: ").rstrip("\n")
 
 
-COMMANDS: list[tuple[str, str]] = [("generate", PROMPT), ("infill", GAP), ("edit", PROMPT)]
+COMMANDS: list[tuple[str, str]] = [("generate", PROMPT), ("infill", GAP)]
 
 
 @pytest.mark.parametrize(("command", "text"), COMMANDS)
@@ -90,7 +90,6 @@ def test_text_and_document_are_what_the_writer_gives(
     wanted = {
         "generate": lambda: writer.generate(PROMPT, **asked),
         "infill": lambda: writer.infill("The old", " still.", **asked),
-        "edit": lambda: writer.edit(PROMPT, **asked),
     }[command]()
     flags = ["--n", 3, "--seed", 7, "--max-actions", 40, "--max-tokens", 30, "--top-p", 0.9, "--model", model]
     out, err = run(capsys, command, text, *flags)
@@ -98,9 +97,7 @@ def test_text_and_document_are_what_the_writer_gives(
     lines = err.splitlines()
     assert len(lines) == 4
     for line, each in zip(lines, wanted, strict=False):
-        given = len(writer.tokenizer.encode(PROMPT))
-        tokens = f", +{each.num_tokens - given} tokens" if command == "edit" else f" for {each.num_tokens} tokens"
-        assert line.startswith(f"{each.num_actions} actions{tokens}, log-probability ")
+        assert line.startswith(f"{each.num_actions} actions for {each.num_tokens} tokens, log-probability ")
         ends = {"model": "stopped by itself", "actions": "ended by --max-actions 40"}
         assert line.endswith((ends | {"length": "ended by --max-tokens 30"})[each.ended_by])
     assert lines[-1].startswith("3 texts, ")
@@ -262,7 +259,6 @@ def test_standard_input_is_a_text(
         (["generate", "x", "--device", "abacus"], "--device abacus is not usable here; write cpu, or cuda where"),
         (["generate", "x", "--device", "cuda:99"], "--device cuda:99 is not usable here; write cpu, or cuda where"),
         (["generate", "\ud800"], "is a lone surrogate"),
-        (["edit", "nope.txt"], "nope.txt looks like a file, and edit takes the text itself; for the file, write"),
     ],
 )
 def test_bad_usage_is_one_line(words: list[str], text: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -313,8 +309,7 @@ def test_the_title_of_a_card_is_the_beginning_of_the_whole_text(
     page = (tmp_path / "page.html").read_text("utf-8")
     [data] = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)
     assert [example["title"] for example in json.loads(data)["examples"]] == [visible(each)[:200] for each in texts]
-    if command != "edit":
-        assert all(example["title"].startswith(PROMPT) for example in json.loads(data)["examples"])
+    assert all(example["title"].startswith(PROMPT) for example in json.loads(data)["examples"])
 
 
 @pytest.mark.parametrize(

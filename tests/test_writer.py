@@ -68,11 +68,20 @@ def test_infill_keeps_both_sides(writer: Writer) -> None:
         assert text.text == f"left {text.new} right"
 
 
-def test_edit_starts_from_the_text_and_replays(writer: Writer) -> None:
-    [text] = writer.edit("some text", max_actions=12, sampling=Sampling(stop_bias=-5.0))
+def test_what_is_written_replays(writer: Writer) -> None:
+    [text] = writer.generate("some text", max_actions=12, sampling=Sampling(stop_bias=-5.0))
     assert text.draft.tokens == tuple(b"some text")
     again = from_record(to_record(text.trajectory))
     assert again.final.tokens == text.decoded.canvas.tokens
+
+
+def test_edit_gives_the_text_and_its_edits(writer: Writer) -> None:
+    text, lively = "some text, of words", Sampling(stop_bias=4.0)
+    several = [writer.edit(text, seed=seed, passes=1, sampling=lively) for seed in range(20)]
+    assert all(edited.original == text and str(edited) == edited.text for edited in several)
+    assert all((edited.text != text) == bool(edited.edits) for edited in several)
+    assert len({edited.text for edited in several}) > 1
+    assert several[3] == writer.edit(text, seed=3, passes=1, sampling=lively)
 
 
 def test_the_plain_decoder_agrees(writer: Writer) -> None:

@@ -25,7 +25,18 @@ from reviser import __version__
 from reviser.errors import ReviserError
 from reviser.plugins import load_inherited, load_plugin, on_command_line
 
-COMMANDS = ("trajectory", "data", "train", "model_folders", "write", "evaluate", "reproduce", "report", "bench")
+COMMANDS = (
+    "trajectory",
+    "data",
+    "train",
+    "model_folders",
+    "write",
+    "edit",
+    "evaluate",
+    "reproduce",
+    "report",
+    "bench",
+)
 """Modules beside this one, in the order of the flow; each registers its commands with `add`."""
 
 GLOBAL_OPTIONS = ("--debug", "--plugin", "--version")

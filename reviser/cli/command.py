@@ -1,8 +1,13 @@
-"""How every command's parser is made: a description, examples as they stand, and `--json` where it prints results."""
+"""What commands have in common: how a parser is made, shared options, and how a result is printed and kept."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
+from typing import Any
+
+from reviser.errors import ConfigError
 
 
 def looks_like_file(text: str) -> bool:
@@ -30,3 +35,28 @@ def add_command(
     if has_json:
         parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     return parser
+
+
+def add_out(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", metavar="FILE", help="also write the result there, as JSON")
+
+
+def print_result(args: argparse.Namespace, result: dict[str, Any]) -> int:
+    """Print first: where the file cannot be written, what took long is not lost."""
+    from reviser.reports.results import write_result
+    from reviser.reports.text import print_tables
+
+    if args.json:
+        print(json.dumps(result, ensure_ascii=False))
+    else:
+        print_tables(result, sys.stdout)
+    if args.out:
+        write_result(result, args.out)
+    return 0
+
+
+def check_positive(args: argparse.Namespace, *names: str) -> None:
+    for name in names:
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} {value} must be at least 1")

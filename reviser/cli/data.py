@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reviser.cli.command import add_command, looks_like_file
-from reviser.cli.options import check_positive
+from reviser.cli.command import check_positive
 from reviser.cli.progress_bar import show_progress
 from reviser.errors import ConfigError, DataError
 

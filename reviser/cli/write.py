@@ -1,4 +1,4 @@
-"""`reviser generate`, `reviser infill`, `reviser edit`: a model writes in the terminal."""
+"""`reviser generate`, `reviser infill`: a model writes in the terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import gc
 import inspect
 import os
 import re
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from reviser.cli.command import add_command, looks_like_file
+from reviser.cli.command import add_command
 from reviser.cli.written import check_output, make_document, write_page, write_trajectories
 from reviser.decoding.presets import LONGEST_GAP, NAMED, Sampling
 from reviser.errors import ConfigError, DataError
@@ -38,7 +37,6 @@ SEPARATOR = "---"
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     _add_generate(commands)
     _add_infill(commands)
-    _add_edit(commands)
 
 
 def _add_generate(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -77,21 +75,6 @@ def _add_infill(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.set_defaults(run=run_infill, command="infill")
 
 
-def _add_edit(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
-    parser = add_command(
-        commands,
-        "edit",
-        "revise a text",
-        "  reviser edit 'The old lighthouse stood dark.' --live\n"
-        "  reviser edit - --model runs/mine --out revised.jsonl < draft.txt",
-        description="Revise a text: the cursor starts at its end and may go anywhere. The model uses the operators "
-        "it was trained with; a model without delete and replace, like the shipped one, can only insert.",
-    )
-    parser.add_argument("text", metavar="TEXT", help="the text, or - for standard input")
-    _add_options(parser)
-    parser.set_defaults(run=run_edit, command="edit")
-
-
 def _add_options(parser: ArgumentParser, max_tokens: int | None = None) -> None:
     parser.add_argument("--n", type=int, default=1, help="number of texts (default 1)")
     parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
@@ -101,6 +84,16 @@ def _add_options(parser: ArgumentParser, max_tokens: int | None = None) -> None:
     parser.add_argument(
         "--max-tokens", type=int, default=max_tokens, help=f"write at most this many tokens (default {room})"
     )
+    add_live(parser)
+    parser.add_argument(
+        "--html", metavar="FILE", help="write a page that replays the texts and shows the alternatives at each step"
+    )
+    parser.add_argument("--out", metavar="FILE", help="write a trajectory file (see reviser trajectory show)")
+    add_model(parser)
+    add_sampling(parser)
+
+
+def add_live(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--live",
         action="store_true",
@@ -112,10 +105,9 @@ def _add_options(parser: ArgumentParser, max_tokens: int | None = None) -> None:
         default=25.0,
         help="with --live, at most this many actions per second (default 25; 0: no limit)",
     )
-    parser.add_argument(
-        "--html", metavar="FILE", help="write a page that replays the texts and shows the alternatives at each step"
-    )
-    parser.add_argument("--out", metavar="FILE", help="write a trajectory file (see reviser trajectory show)")
+
+
+def add_model(parser: ArgumentParser) -> None:
     parser.add_argument("--model", metavar="SPEC", help="a model folder, a run folder or a hub id (default: shipped)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1 (default cpu)")
     parser.add_argument(
@@ -125,19 +117,18 @@ def _add_options(parser: ArgumentParser, max_tokens: int | None = None) -> None:
         help="precision of the weights: int8 rounds them, on a CPU; auto is int8 if the model folder holds int8 "
         "weights, as that of the shipped model does (default auto)",
     )
-    _add_sampling(parser)
 
 
-def _add_sampling(parser: ArgumentParser) -> None:
+def add_sampling(parser: ArgumentParser, preset: str = "default") -> None:
     """An option for every field of `Sampling`, with its docstring as help."""
     group = parser.add_argument_group("sampling")
     either = group.add_mutually_exclusive_group()
     either.add_argument(
         "--sampling",
         choices=tuple(NAMED),
-        default="default",
+        default=preset,
         help="the preset to start from; paper is temperature 0.9 and top-k 50, nothing else; the defaults below are "
-        "those of the preset default",
+        f"those of the preset {preset}",
     )
     either.add_argument(
         "--greedy", dest="sampling", action="store_const", const="greedy", help="same as --sampling greedy"
@@ -146,7 +137,7 @@ def _add_sampling(parser: ArgumentParser) -> None:
     for each in fields(Sampling):
         name, text = f"--{each.name.replace('_', '-')}", docstrings[each.name].rstrip(".").replace("%", "%%")
         text = text[0].lower() + text[1:]
-        default = getattr(NAMED["default"], each.name)
+        default = getattr(NAMED[preset], each.name)
         if isinstance(default, bool):
             state = "on" if default else "off"
             group.add_argument(
@@ -181,16 +172,6 @@ def run_infill(args: argparse.Namespace) -> int:
     return _run(args, lambda writer: writer.gap(prefix, suffix, args.max_tokens))
 
 
-def run_edit(args: argparse.Namespace) -> int:
-    if looks_like_file(args.text):
-        raise DataError(
-            f"{args.text} looks like a file, and edit takes the text itself; for the file, write "
-            f"reviser edit - < {shlex.quote(args.text)}; to use the name itself as text, pipe it to: reviser edit -"
-        )
-    text = _read(args)
-    return _run(args, lambda writer: writer.revision(text, args.max_tokens))
-
-
 def split_gap(text: str) -> tuple[str, str]:
     """The text before the gap and the text after it.
 
@@ -217,9 +198,9 @@ def _read(args: argparse.Namespace) -> str:
 
 
 def _run(args: argparse.Namespace, begin: Callable[[Writer], Draft]) -> int:
-    sampling = _sampling(args)
+    sampling = read_sampling(args)
     _check(args)
-    with _waiting("loading (slow the very first time)"), _without_collector():
+    with waiting("loading (slow the very first time)"), without_collector():
         writer, start = _open(args, begin, sampling)
     texts = _write(args, writer, start, sampling)
     if args.json:
@@ -239,7 +220,7 @@ def _say(args: argparse.Namespace, line: str) -> None:
         print(line, file=sys.stderr)
 
 
-def _sampling(args: argparse.Namespace) -> Sampling:
+def read_sampling(args: argparse.Namespace) -> Sampling:
     from reviser.config import override
 
     given = {each.name: getattr(args, each.name) for each in fields(Sampling)}
@@ -282,7 +263,7 @@ def _open(args: argparse.Namespace, begin: Callable[[Writer], Draft], sampling: 
     return writer, start
 
 
-def _waiting(message: str) -> AbstractContextManager[object]:
+def waiting(message: str) -> AbstractContextManager[object]:
     """A spinner on standard error, if that is a terminal."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         return nullcontext()
@@ -292,7 +273,7 @@ def _waiting(message: str) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
+def without_collector() -> Iterator[None]:
     """Load without the garbage collector: it would take a seventh of the time to the first text, and more than half a
     second when the process ends."""
     was_enabled = gc.isenabled()
@@ -317,7 +298,7 @@ def _write(args: argparse.Namespace, writer: Writer, start: Draft, sampling: Sam
             return _write_live(args, writer, start, sampling, console)
     begin = time.perf_counter()
     num_alternatives = 0 if args.html is None else NUM_ALTERNATIVES
-    with _waiting("writing"):
+    with waiting("writing"):
         texts = writer.write_drafts(
             [start], args.n, args.best_of, args.max_actions, args.seed, sampling, num_alternatives
         )
@@ -352,14 +333,14 @@ def _print_all(args: argparse.Namespace, writer: Writer, texts: Sequence[Text], 
     """Every text with its line on standard error, and how fast they were written."""
     # The actions of texts that are not kept were not counted.
     rate = sum(text.num_actions for text in texts) / seconds if args.best_of == 1 else None
-    console = _plain_console()
+    console = plain_console()
     for number, text in enumerate(texts):
         _print_text(args, writer, text, number, console, rate if args.n == 1 else None)
     if args.n > 1 and rate is not None:
         print(f"{args.n} texts, {rate:.0f} actions/s", file=sys.stderr)
 
 
-def _plain_console() -> Console | None:
+def plain_console() -> Console | None:
     """The console of a terminal; a pipe gets the text as it is."""
     if not sys.stdout.isatty():
         return None
@@ -384,10 +365,8 @@ def _print_text(
         from reviser.viewer.live import draw_final
 
         console.print(draw_final(text.decoded.canvas, writer.tokenizer), overflow="fold")
-    before = len(text.draft.tokens) - text.draft.prefix - text.draft.suffix
-    tokens = f", {text.num_tokens - before:+d} tokens" if before else f" for {_count(text.num_tokens, 'token')}"
     parts = [
-        f"{_count(text.num_actions, 'action')}{tokens}",
+        f"{_count(text.num_actions, 'action')} for {_count(text.num_tokens, 'token')}",
         f"log-probability {text.log_probability:.2f}",
         _describe_end(args, writer, text),
         *([] if rate is None else [f"{rate:.0f} actions/s"]),

@@ -36,7 +36,7 @@ def make_document(args: argparse.Namespace, writer: Writer, texts: Sequence[Text
         }
         for text, record in zip(texts, _records(args, writer, texts), strict=True)
     ]
-    asked = {"command": args.command, "given": args.text, "model": _model_name(args), "seed": args.seed}
+    asked = {"command": args.command, "given": args.text, "model": model_name(args), "seed": args.seed}
     limits = {name: getattr(args, name) for name in ("n", "best_of", "max_actions", "max_tokens")}
     return json.dumps(asked | limits | {"sampling": to_dict(sampling), "texts": entries}, ensure_ascii=False)
 
@@ -61,7 +61,7 @@ def _records(args: argparse.Namespace, writer: Writer, texts: Sequence[Text]) ->
             text.trajectory,
             text=text.text,
             tokenizer={"name": name, "sha256": writer.tokenizer.sha256},
-            model=_model_name(args),
+            model=model_name(args),
             seed=[args.seed, number],
             ended_by=text.ended_by,
             log_probabilities=text.decoded.log_probabilities,
@@ -70,7 +70,7 @@ def _records(args: argparse.Namespace, writer: Writer, texts: Sequence[Text]) ->
     ]
 
 
-def _model_name(args: argparse.Namespace) -> str:
+def model_name(args: argparse.Namespace) -> str:
     from reviser.model.folder import SHIPPED
 
     return SHIPPED.name if args.model in (None, "shipped") else str(args.model)

@@ -2,7 +2,7 @@
 
     generate   continue prompts; an empty one writes from nothing
     infill     write between a prefix and a suffix, any length
-    edit       change a text that is on the canvas already
+    edit       correct a text that is on the canvas already, and say what was changed
 
 `stream` yields the same as events, one per action, for viewers and servers. The same seed gives the same text.
 
@@ -16,13 +16,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from reviser.canvas import Rules
 from reviser.decoding.arguments import check_device, check_text, check_whole
 from reviser.decoding.cpu.step import CpuStep, has_cpu_kernels
 from reviser.decoding.engine import Engine
-from reviser.decoding.presets import DEFAULT, LONGEST_GAP, Sampling
+from reviser.decoding.presets import DEFAULT, GREEDY, LONGEST_GAP, Sampling
 from reviser.decoding.requests import Decoded, EndedBy, Event, Request, find_end
 from reviser.errors import ConfigError
 from reviser.model.checkpoint import check_tokenizer, from_pretrained, tokenizer_of
@@ -30,6 +31,8 @@ from reviser.model.folder import find, read_config
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.rng import Random
+from reviser.proofreading.choices import PASSES, Proofreading
+from reviser.proofreading.proofread import Edited, proofread
 from reviser.tokenizer import Tokenizer
 
 Weights = Literal["auto", "int8", "float32"]
@@ -188,15 +191,25 @@ class Writer:
         self,
         text: str,
         *,
-        n: int = 1,
-        best_of: int = 1,
-        max_actions: int = 256,
-        max_tokens: int | None = None,
+        format: str = "text",
+        min_probability: float = 0.0,
+        passes: int = PASSES,
+        words: Sequence[str] = (),
         seed: int = 0,
-        sampling: Sampling = DEFAULT,
-    ) -> list[Text]:
-        """`n` revisions of a text, with the operators that the model was trained with."""
-        return self.write_drafts([self.revision(text, max_tokens)], n, best_of, max_actions, seed, sampling)
+        sampling: Sampling = GREEDY,
+    ) -> Edited:
+        """The text as the model would correct it, of any length, with its edits (docs/proofreading.md)."""
+        how = Proofreading(format, min_probability, passes, words)
+        [seed] = _check_all_whole(seed=seed)
+        _check_sampling(sampling)
+        propose = partial(self.propose, seed=seed, sampling=sampling)
+        return proofread(text, propose, self.tokenizer, self.model.config, how)
+
+    def propose(self, drafts: Sequence[Draft], seed: int = 0, sampling: Sampling = GREEDY) -> list[Decoded]:
+        """What the model does with each draft, within its context and whatever the other drafts are."""
+        number = Random.of(seed, 0, 0).state
+        requests = [Request(draft, self.model.config.context, number) for draft in drafts]
+        return [text.decoded for text in self.write(requests, sampling)]
 
     def stream(
         self,
@@ -209,7 +222,7 @@ class Writer:
     ) -> Iterator[Event]:
         """Every action as it is chosen; `start` is a prompt or any draft.
 
-        With the same seed, the first text that the three jobs give with `best_of=1`, or the text of another `number`.
+        With the same seed, the first text that the jobs give with `best_of=1`, or the text of another `number`.
         """
         begun = self.continuation(start) if isinstance(start, str) else start
         if not isinstance(begun, Draft):
@@ -237,11 +250,6 @@ class Writer:
         before = self.tokenizer.encode(check_text("prefix", prefix))
         after = self.tokenizer.encode(check_text("suffix", suffix))
         return Draft.infill(before, after, self._rules(len(before) + len(after), max_tokens))
-
-    def revision(self, text: str, max_tokens: int | None = None) -> Draft:
-        """The draft that revises a text; the canvas may grow by `max_tokens`."""
-        tokens = self.tokenizer.encode(check_text("text", text))
-        return Draft.edit(tokens, self._rules(len(tokens), max_tokens))
 
     def write_drafts(
         self,

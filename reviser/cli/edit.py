@@ -1,0 +1,301 @@
+"""`reviser edit`: a model proofreads texts and files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from reviser.cli.command import add_command, looks_like_file
+from reviser.cli.write import (
+    add_live,
+    add_model,
+    add_sampling,
+    plain_console,
+    read_sampling,
+    waiting,
+    without_collector,
+)
+from reviser.cli.written import check_output, model_name
+from reviser.errors import ConfigError, DataError
+from reviser.proofreading.choices import FORMATS, PASSES, Proofreading, format_of, read_words
+from reviser.proofreading.text_files import TextFile, read_text_file
+
+if TYPE_CHECKING:
+    from reviser.decoding.presets import Sampling
+    from reviser.decoding.requests import Decoded
+    from reviser.decoding.writer import Writer
+    from reviser.orders.record import Draft
+    from reviser.proofreading.proofread import Edited, TellProgress
+
+TOGETHER = ({"check", "diff"}, {"check", "json"}, {"review", "in_place"}, {"review", "diff"}, {"live", "in_place"})
+"""Options that say what comes out, of which others do not go together."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenText:
+    """A text to edit, and the file it is from, if it is."""
+
+    name: str
+    text: str
+    format: str
+    file: TextFile | None = None
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_command(
+        commands,
+        "edit",
+        "proofread texts and files",
+        "  reviser edit 'He go home.' --model runs/edits\n"
+        "  reviser edit README.md docs/*.md --model runs/edits --check --min-probability 0.8\n"
+        "  reviser edit draft.tex --model runs/edits --review --in-place",
+        description="Proofread texts and files of any length. Code, links, quotations, math and markup stay as they "
+        "are. The edited text goes to standard output unless an option says otherwise. The model must have been "
+        "trained on edits; the shipped one was not. Exit code 1 means that --check found something.",
+    )
+    parser.add_argument(
+        "inputs", metavar="TEXT", nargs="+", help="a text, the names of files, or - for standard input"
+    )
+    parser.add_argument(
+        "--min-probability", type=float, default=0.0, metavar="P", help="leave out less probable edits (default 0)"
+    )
+    parser.add_argument(
+        "--passes",
+        type=int,
+        default=PASSES,
+        metavar="N",
+        help=f"read what has changed again, until nothing changes, at most this many times (default {PASSES})",
+    )
+    parser.add_argument("--format", choices=FORMATS, help="what the text is (default: by the file's name, else text)")
+    parser.add_argument("--words", metavar="FILE", help="words that stay as they are: one a line, # before comments")
+    parser.add_argument("--encoding", metavar="NAME", help="of the files (default utf-8, or what their mark says)")
+    _add_outputs(parser)
+    parser.add_argument("--seed", type=int, default=0, help="random seed, for sampling (default 0)")
+    add_model(parser)
+    add_sampling(parser, "greedy")
+    parser.set_defaults(run=run_edit, command="edit")
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("output")
+    group.add_argument("--diff", action="store_true", help="print a unified diff, for patch, instead of the text")
+    group.add_argument(
+        "--check", action="store_true", help="print each edit as file:line:column and exit with 1 if there is one"
+    )
+    group.add_argument("--in-place", action="store_true", help="write the files; nothing else of them changes")
+    group.add_argument("--review", action="store_true", help="ask about each edit: y, n, a (all), q (no more)")
+    group.add_argument("--html", metavar="FILE", help="also write a page that shows the changes")
+    add_live(parser)
+
+
+def run_edit(args: argparse.Namespace) -> int:
+    sampling = read_sampling(args)
+    words = read_words(args.words) if args.words is not None else ()
+    how = Proofreading("text", args.min_probability, args.passes, words)
+    _check(args)
+    sources = [_read(args, name) for name in args.inputs]
+    _check_sources(args, sources)
+    writer = _open(args)
+    results = []
+    for source in sources:
+        edited = _edit(args, source, writer, how, sampling)
+        _print(args, source, edited)
+        results.append((source, edited))
+    if args.json:
+        print(_make_document(args, how, sampling, results))
+    if args.html is not None:
+        from reviser.proofreading.tracked_page import write_tracked_page
+
+        write_tracked_page(args.html, [(source.name, edited) for source, edited in results])
+        _say(args, f"{args.html}: open it in a browser")
+    return int(args.check and any(edited.edits for _, edited in results))
+
+
+def _say(args: argparse.Namespace, line: str) -> None:
+    """A line on standard error, unless --json asks for the document alone."""
+    if not args.json:
+        print(line, file=sys.stderr)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what can be refused before a model is loaded."""
+    from reviser.model.folder import find, read_config
+    from reviser.proofreading.proofread import check_can_edit
+
+    chosen = [name for name in ("check", "diff", "json", "review", "in_place", "live") if getattr(args, name)]
+    for pair in combinations(chosen, 2):
+        if set(pair) not in TOGETHER:
+            names = " and ".join(f"--{name.replace('_', '-')}" for name in pair)
+            raise ConfigError(f"{names} do not go together; drop one")
+    if not 0 <= args.pace < float("inf"):
+        raise ConfigError(f"--pace {args.pace} must be 0 or more")
+    if args.html is not None:
+        check_output("--html", args.html)
+    check_can_edit(read_config(find(args.model)).model, model_name(args))
+
+
+def _read(args: argparse.Namespace, name: str) -> GivenText:
+    if name == "-":
+        try:
+            text = sys.stdin.read().removesuffix("\n")
+        except UnicodeDecodeError:
+            raise DataError("standard input is not UTF-8 text; give the file and its --encoding") from None
+        return GivenText("standard input", _check_text(text, "standard input"), args.format or "text")
+    if os.path.isdir(name):
+        raise DataError(f"{name} is a folder; give the files in it")
+    if os.path.exists(name):
+        file = read_text_file(name, args.encoding)
+        return GivenText(name, file.text, args.format or format_of(name), file)
+    if len(args.inputs) > 1 or looks_like_file(name):
+        raise DataError(f"no file {name}; a text goes alone and in quotes, or to: reviser edit -")
+    return GivenText("text", _check_text(name, "the text"), args.format or "text")
+
+
+def _check_text(text: str, what: str) -> str:
+    if not text.strip():
+        raise DataError(f"{what} is empty; give something to edit")
+    return text
+
+
+def _check_sources(args: argparse.Namespace, sources: Sequence[GivenText]) -> None:
+    has_output = args.check or args.diff or args.in_place or args.json or args.html is not None
+    if len(sources) > 1 and not has_output:
+        raise ConfigError(f"{len(sources)} texts and one output; add --in-place, --diff, --check, --json or --html")
+    for source in sources:
+        if args.in_place and source.file is None:
+            raise ConfigError(f"--in-place writes files, and {source.name} is none; drop it or give a file")
+        if args.in_place and source.file is not None:
+            source.file.check_writable()
+        if args.review and source.name == "standard input":
+            raise ConfigError("--review reads answers from standard input; give the text in a file")
+
+
+def _open(args: argparse.Namespace) -> Writer:
+    with waiting("loading (slow the very first time)"), without_collector():
+        from reviser.decoding.arguments import check_device
+        from reviser.decoding.writer import Writer
+
+        check_device(args.device, "--device")
+        return Writer.from_pretrained(args.model, args.device, weights=args.weights)
+
+
+def _edit(
+    args: argparse.Namespace, source: GivenText, writer: Writer, how: Proofreading, sampling: Sampling
+) -> Edited:
+    from reviser.proofreading.proofread import proofread
+
+    propose = _live(args, writer, sampling) or partial(writer.propose, seed=args.seed, sampling=sampling)
+    how = replace(how, format=source.format)
+    with _progress(args, source) as progress:
+        edited = proofread(source.text, propose, writer.tokenizer, writer.model.config, how, progress)
+    if args.review and edited.edits:
+        return _review(edited, source)
+    return edited
+
+
+@contextmanager
+def _progress(args: argparse.Namespace, source: GivenText) -> Iterator[TellProgress | None]:
+    """A bar on standard error, and nothing beside --json and --live."""
+    if args.json or args.live:
+        yield None
+        return
+    from reviser.cli.progress_bar import show_progress
+
+    with show_progress(source.name) as bar:
+        yield lambda done, total: bar.show(done, total, f"{done:,} of {total:,} windows")
+
+
+def _live(
+    args: argparse.Namespace, writer: Writer, sampling: Sampling
+) -> Callable[[Sequence[Draft]], list[Decoded]] | None:
+    """A way to propose that shows every action, where standard output is a terminal that can be drawn on."""
+    from reviser.viewer.live import Timed, live_console, watch
+
+    console = live_console() if args.live else None
+    if console is None:
+        return None
+
+    def propose(drafts: Sequence[Draft]) -> list[Decoded]:
+        made, most = [], writer.model.config.context
+        for draft in drafts:
+            events = Timed(writer.stream(draft, max_actions=most, seed=args.seed, sampling=sampling))
+            with closing(watch(events, draft, writer.tokenizer, console, args.pace)) as shown:
+                made.append(writer.collect(draft, list(shown), most).decoded)
+        return made
+
+    return propose
+
+
+def _review(edited: Edited, source: GivenText) -> Edited:
+    from rich.console import Console
+
+    from reviser.proofreading.review import review
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    is_plain = console.no_color or not console.is_terminal
+
+    def ask(question: str) -> str:
+        console.print(question, end="")
+        return input()
+
+    return review(edited, source.name, console.print, ask, is_plain)
+
+
+def _print(args: argparse.Namespace, source: GivenText, edited: Edited) -> None:
+    """What one text gives on standard output, or in its file."""
+    from reviser.proofreading.changes import list_edits, make_diff
+
+    if args.json:
+        return
+    if args.diff:
+        print(make_diff(edited, source.name), end="")
+    elif args.check:
+        for line in list_edits(edited, source.name):
+            print(line)
+    elif args.in_place and source.file is not None:
+        if edited.edits:
+            source.file.write(edited.text)
+    elif len(args.inputs) == 1:
+        _print_text(edited, source)
+    count = len(edited.edits)
+    _say(args, f"{source.name}: {'no' if count == 0 else count} edit{'' if count == 1 else 's'}")
+
+
+def _print_text(edited: Edited, source: GivenText) -> None:
+    """The text; on a terminal with its changes marked."""
+    console = plain_console()
+    if console is None or console.no_color:
+        print(edited.text, end="" if source.file else "\n")
+        return
+    from reviser.proofreading.review import draw_changes
+
+    console.print(draw_changes(edited), end="" if edited.text.endswith("\n") else "\n")
+
+
+def _make_document(
+    args: argparse.Namespace, how: Proofreading, sampling: Sampling, results: Sequence[tuple[GivenText, Edited]]
+) -> str:
+    """One JSON document of everything."""
+    from reviser.config import to_dict
+    from reviser.proofreading.changes import to_records
+
+    asked = {"command": "edit", "model": model_name(args), "seed": args.seed, "sampling": to_dict(sampling)}
+    settings = {"min_probability": how.min_probability, "passes": how.passes, "words": list(how.words)}
+    texts = [
+        {
+            "file": source.file.path if source.file else None,
+            "format": source.format,
+            "text": edited.text,
+            "edits": to_records(edited),
+        }
+        for source, edited in results
+    ]
+    return json.dumps(asked | settings | {"texts": texts}, ensure_ascii=False)

@@ -1,0 +1,77 @@
+"""What can be chosen about proofreading: a format, words that stay, how sure and how often. Nothing heavy is loaded.
+
+>>> format_of("notes/today.md")
+'markdown'
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reviser.errors import ConfigError, DataError
+
+PASSES = 3
+ENDINGS = {
+    "text": ("", ".txt", ".text"),
+    "markdown": (".md", ".markdown", ".mdown", ".mkd", ".qmd", ".rmd"),
+    "rst": (".rst", ".rest"),
+    "html": (".html", ".htm", ".xhtml"),
+    "latex": (".tex", ".ltx", ".latex"),
+}
+"""The formats, and what the names of their files end with."""
+FORMATS = tuple(ENDINGS)
+MARKUP = {
+    "text": "",
+    "markdown": "`*_~$<>[]()\\|#^{}&",
+    "rst": "`*_|<>[]\\:",
+    "html": "<>&",
+    "latex": "\\{}$%&#~^_[]",
+}
+"""Characters of which no edit may add or drop one, or it could change what is markup."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proofreading:
+    """How a text is proofread."""
+
+    format: str = "text"
+    min_probability: float = 0.0
+    passes: int = PASSES
+    words: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        check_format(self.format)
+        if not isinstance(self.min_probability, int | float) or not 0 <= self.min_probability <= 1:
+            raise ConfigError(f"min_probability={self.min_probability!r} must be a number between 0 and 1")
+        if not isinstance(self.passes, int) or self.passes < 1:
+            raise ConfigError(f"passes={self.passes!r} must be a whole number of at least 1")
+        if isinstance(self.words, str) or not all(isinstance(word, str) and word for word in self.words):
+            raise ConfigError(f"words={self.words!r} must be a list of words")
+
+
+def check_format(format: str) -> None:
+    if format not in FORMATS:
+        raise ConfigError(f"no format {format!r}; formats are {', '.join(FORMATS)}")
+
+
+def format_of(path: str | os.PathLike[str]) -> str:
+    """The format of a file by its name."""
+    ending = Path(path).suffix.lower()
+    for name, endings in ENDINGS.items():
+        if ending in endings:
+            return name
+    raise DataError(f"{path}: no format is known for {ending}; give one with --format: {', '.join(FORMATS)}")
+
+
+def read_words(path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """The user's own words: one a line, with # before a comment."""
+    try:
+        lines = Path(path).read_text("utf-8-sig").split("\n")
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8 text; a file of words has one word a line") from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}; give a file with one word a line") from None
+    return tuple(filter(None, (line.partition("#")[0].strip() for line in lines)))

@@ -1,0 +1,257 @@
+"""A text in, the text a model makes of it out, with every edit and its probability.
+
+The text is cut into windows (windows.py), a model proposes actions for each, and those are read as edits (edits.py).
+A window that changed is proposed again, until nothing changes, it comes back to a text that it has had, or its passes
+are spent. An edit is left out that
+
+- is less probable than `min_probability`,
+- changes protected text (formats.py), or joins letters to it,
+- adds or drops a line end or a character of the format's markup,
+- changes how a line begins, so that it could become a list or code,
+- leaves half of a character.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from reviser.canvas import Rules
+from reviser.config import ModelConfig
+from reviser.errors import ConfigError, DataError
+from reviser.orders.record import Draft
+from reviser.proofreading.choices import MARKUP, Proofreading
+from reviser.proofreading.edits import Attempt, Edit, apply_edits, compose, find_edits, is_word, polish, shift
+from reviser.proofreading.formats import find_protected
+from reviser.proofreading.windows import Room, TextWindow, cut_windows, find_meeting, make_draft
+from reviser.tokenizer import Tokenizer
+
+Span = tuple[int, int]
+Propose = Callable[[Sequence[Draft]], Sequence[Attempt]]
+"""What a model does with drafts: the actions that it would take, with their log-probabilities."""
+TellProgress = Callable[[int, int], None]
+"""Called with how many windows have been read, and of how many."""
+CHANGES = ("delete", "replace")
+"""Operators of which a model needs one to proofread."""
+OPENING = '"“‘(«¿¡'
+"""Signs that prose begins with."""
+NUMBER = re.compile(r"\w{1,3}[.)]\s")
+BATCH = 64
+"""Windows that are proposed at once, and between which progress is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """A text and the edits of it, disjoint and in order."""
+
+    original: str
+    edits: tuple[Edit, ...]
+
+    @property
+    def text(self) -> str:
+        """After all edits."""
+        return apply_edits(self.original, self.edits)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"Edited({self.text!r}, {len(self.edits)} edits)"
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """Line and column of each edit in the original, both from 1."""
+        starts = [0, *(match.end() for match in re.finditer(r"\r\n?|\n", self.original))]
+        lines = [bisect_right(starts, edit.start) for edit in self.edits]
+        return [(line, edit.start - starts[line - 1] + 1) for line, edit in zip(lines, self.edits, strict=True)]
+
+
+def proofread(
+    text: str,
+    propose: Propose,
+    tokenizer: Tokenizer,
+    config: ModelConfig,
+    how: Proofreading = Proofreading(),  # noqa: B008, it is frozen
+    progress: TellProgress | None = None,
+    room: Room | None = None,
+) -> Edited:
+    """What a model makes of a text; `room` is for windows of another size than fits the model best."""
+    check_can_edit(config)
+    plain, ends = _plain(text)
+    protected = find_protected(plain, how.format, how.words)
+    windows = cut_windows(plain, protected, tokenizer, room or Room.of(config))
+    tasks = [_Task.of(plain, window, protected) for window in windows]
+    rules = Rules(config.alphabet, frozenset(config.operators), max_length=config.max_length)
+    for number in range(how.passes):
+        drafted = [(task, task.draft(tokenizer, rules, config)) for task in tasks if not task.is_done]
+        asked = [(task, draft) for task, draft in drafted if draft is not None]
+        for start in range(0, len(asked), BATCH):
+            batch = asked[start : start + BATCH]
+            attempts = propose([draft for _, draft in batch])
+            for (task, draft), attempt in zip(batch, attempts, strict=True):
+                task.take(find_edits(draft, attempt, tokenizer), how)
+            if progress is not None and number == 0:
+                progress(min(start + BATCH, len(asked)), len(asked))
+        if not asked:
+            break
+    edits = _drop_meeting([edit for task in tasks for edit in shift(task.edits, task.window.start)])
+    kept = [edit for edit in polish(plain, edits) if edit.probability >= how.min_probability]
+    return Edited(text, tuple(_in_original(text, edit, ends) for edit in kept))
+
+
+def check_can_edit(config: ModelConfig, name: str = "this model") -> None:
+    """Refuse a model that can neither delete nor replace."""
+    if not set(CHANGES) & set(config.operators):
+        raise ConfigError(
+            f"{name} cannot edit: it has the operators {', '.join(sorted(config.operators)) or 'none'}, and editing "
+            "needs delete or replace; use a model that was trained on edits"
+        )
+
+
+@dataclass(slots=True)
+class _Task:
+    """A window on its way: its text as it is by now, what is protected of that, and what it took to get there."""
+
+    window: TextWindow
+    original: str
+    left: str
+    right: str
+    text: str
+    protected: list[Span]
+    """In `text`, and beyond its ends where a window is cut inside of one."""
+    edits: list[Edit] = field(default_factory=list)
+    """Of `original`."""
+    is_done: bool = False
+    seen: dict[str, list[Edit]] = field(default_factory=dict)
+    start: int = 0
+    """Characters of context before the text in the last draft."""
+
+    @classmethod
+    def of(cls, text: str, window: TextWindow, protected: Sequence[Span]) -> _Task:
+        core = text[window.start : window.end]
+        found = find_meeting(protected, window.start, window.end)
+        inside = [(start - window.start, end - window.start) for start, end in found]
+        left, right = text[window.left : window.start], text[window.end : window.right]
+        return cls(window, core, left, right, core, inside, seen={core: []})
+
+    def draft(self, tokenizer: Tokenizer, rules: Rules, config: ModelConfig) -> Draft | None:
+        """The window as it is, without context where that would leave no room; then, or where nothing may change, the
+        window is done."""
+        for left, right in ((self.left, self.right), ("", "")):
+            draft = make_draft(left, self.text, right, self.protected, tokenizer, rules)
+            is_small = draft is not None and len(draft.actions) + 2 < config.context
+            if draft is not None and is_small and len(draft.tokens) <= config.max_length:
+                self.start = len(left)
+                return draft
+        self.is_done = True
+        return None
+
+    def take(self, edits: Sequence[Edit], how: Proofreading) -> None:
+        """Go on to the text after those of the proposed edits that are accepted."""
+        accepted = [edit for edit in shift(edits, -self.start) if self._is_acceptable(edit, how)]
+        text = apply_edits(self.text, accepted)
+        if text in self.seen:
+            # Also where nothing was accepted. A model that goes round in circles ends where the circle begins, so
+            # that another run on the result leaves it there.
+            self.edits, self.is_done = self.seen[text], True
+            return
+        self.edits = compose(self.original, self.edits, accepted)
+        self.protected = [_follow(span, accepted) for span in self.protected]
+        self.text = text
+        self.seen[text] = self.edits
+
+    def _is_acceptable(self, edit: Edit, how: Proofreading) -> bool:
+        markup = set(MARKUP[how.format]) | set("\n\r\ufffd\0")
+        before, after = (Counter(c for c in side if c in markup) for side in (edit.before, edit.after))
+        return (
+            edit.probability >= how.min_probability
+            and before == after
+            and 0 <= edit.start <= edit.end <= len(self.text)
+            and not any(self._meets(edit, span) for span in self.protected)
+            and not (self._begins_line(edit) and self._changes_marker(edit))
+        )
+
+    def _begins_line(self, edit: Edit) -> bool:
+        """Whether nothing but protected text stands between an edit and the beginning of its line."""
+        if edit.start == 0 and self.window.around[0] == "\n":
+            return True
+        spans = (span for span in self.protected if span[1] == edit.start)
+        return any("\n" in self.text[max(start, 0) : end] for start, end in spans)
+
+    def _changes_marker(self, edit: Edit) -> bool:
+        """Whether a line would begin with another sign or space than it does, or with a number as in a list."""
+        rest = self.text[edit.end :]
+        old, new = edit.before + rest[:1], edit.after + rest
+        is_other = old[:1] != new[:1] and not is_word(new[:1]) and new[:1] not in OPENING
+        return is_other or (bool(NUMBER.match(new)) and not NUMBER.match(edit.before + rest))
+
+    def _meets(self, edit: Edit, span: Span) -> bool:
+        """Whether an edit reaches into a protected span, or joins letters to one."""
+        start, end = span
+        if edit.start < end and edit.end > start:
+            return True
+        left, right = self._beside(edit)
+        if edit.end == start and _joins((edit.before or left)[-1:], (edit.after or left)[-1:], right):
+            return True
+        return edit.start == end and _joins((edit.before or right)[:1], (edit.after or right)[:1], left)
+
+    def _beside(self, edit: Edit) -> tuple[str, str]:
+        """The characters on either side of an edit."""
+        left, right = self.window.around
+        return (left + self.text)[edit.start : edit.start + 1], (self.text + right)[edit.end : edit.end + 1]
+
+
+def _joins(old: str, new: str, edge: str) -> bool:
+    """Whether a letter comes to stand where none stood, beside a protected span; one may beside white space."""
+    return is_word(new) and not is_word(old) and not edge.isspace()
+
+
+def _follow(span: Span, edits: Sequence[Edit]) -> Span:
+    """Where a span lies after edits that do not meet it."""
+    growth = sum(edit.growth for edit in edits if edit.end <= span[0])
+    return span[0] + growth, span[1] + growth
+
+
+def _drop_meeting(edits: Sequence[Edit]) -> list[Edit]:
+    """Two windows may both insert where they meet: the more probable edit stays."""
+    weaker = {
+        min(pair, key=lambda edit: edit.probability) for pair in pairwise(edits) if pair[1].start <= pair[0].end
+    }
+    return [edit for edit in edits if edit not in weaker]
+
+
+def _plain(text: str) -> tuple[str, list[int]]:
+    """The text with "\\n" at line ends, and where in that a character was dropped."""
+    if not isinstance(text, str):
+        raise ConfigError(f"text is {text!r}, of type {type(text).__name__}; give a text (str)")
+    if "\0" in text:
+        raise DataError("the text holds a zero byte, so it is no text; leave it out")
+    dropped = [match.start() - number for number, match in enumerate(re.finditer(r"\r(?=\n)", text))]
+    return text.replace("\r\n", "\n").replace("\r", "\n"), dropped
+
+
+def _in_original(text: str, edit: Edit, dropped: Sequence[int]) -> Edit:
+    """The edit in a text whose line ends are its own."""
+    if "\r" not in text:
+        return edit
+    start, end = (place + bisect_left(dropped, place) for place in (edit.start, edit.end))
+    before = text[start:end]
+    line_ends = iter(re.findall(r"\r\n|\r|\n", before))
+    after = re.sub("\n", lambda _: next(line_ends), edit.after)
+    return replace(edit, start=start, end=end, before=before, after=after)
+
+
+def compare_cuts(
+    text: str, propose: Propose, tokenizer: Tokenizer, config: ModelConfig, how: Proofreading, share: float = 0.5
+) -> float:
+    """How little it matters where windows are cut: of all edits that are made with windows of the full size or with
+    windows of a `share` of it, the part that is made with both; 1 where there are none."""
+    full = Room.of(config)
+    small = Room(max(int(full.most * share), 1), int(full.context * share), max(int(full.core * share), 1))
+    results = [proofread(text, propose, tokenizer, config, how, room=room) for room in (full, small)]
+    one, other = ({(edit.start, edit.end, edit.after) for edit in edited.edits} for edited in results)
+    return len(one & other) / len(one | other) if one | other else 1.0
