@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from reviser.errors import ConfigError, DataError, MissingPackageError, TokenizerError
 from reviser.mistakes import english, word_sources
-from reviser.mistakes.kinds import Kind, MistakeConfig
 from reviser.mistakes.make import make_mistakes
+from reviser.mistakes.mistake_kinds import Kind, MistakeConfig
 from reviser.mistakes.mistake_maker import MistakeMaker
 from reviser.mistakes.mistake_table import MistakeTable, find_units
 from reviser.mistakes.table_file import load_table, save_table
@@ -28,8 +28,8 @@ from reviser.tokenizer import Tokenizer, load
 PROSE = """The old lighthouse didn't shine. The boats lay still, and the gulls were asleep. I think that he went to
 London with a well-known friend, because they've received something better. She can go without it. Its owner isn’t
 here; he's John's brother. (The child's boat) "was quick" in July: kubectl.apply, foo_bar, 3D, naïve words, a@b.org
-and 12 men. We discuss the plan. It will rain today. Where are you? There were many houses in the town, and everyone said
-so. It was known as some kind of thing."""
+and 12 men. We discuss the plan. It will rain today. Where are you? There were many houses in the town, and everyone
+said so. It was known as some kind of thing."""
 MISSPELLINGS = {"received": ["recieved", "recived"], "because": ["becuase"], "friend": ["freind"]}
 INFLECTIONS = {
     "boats": Inflected(frozenset({"NNS"}), {"boat": frozenset({"NN"})}),
