@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from reviser.errors import ConfigError, DataError, MissingPackageError, TokenizerError
 from reviser.mistakes import english, word_sources
-from reviser.mistakes.kinds import Kind, MistakeConfig
 from reviser.mistakes.make import make_mistakes
+from reviser.mistakes.mistake_kinds import Kind, MistakeConfig
 from reviser.mistakes.mistake_maker import MistakeMaker
 from reviser.mistakes.mistake_table import MistakeTable, find_units
 from reviser.mistakes.table_file import load_table, save_table

@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_command, looks_like_file
-from reviser.cli.command import check_positive
+from reviser.cli.command import add_command, check_positive, looks_like_file
 from reviser.cli.progress_bar import show_progress
 from reviser.errors import ConfigError, DataError
 
@@ -136,8 +135,8 @@ def _add_error_table(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 def run_errors(args: argparse.Namespace) -> int:
     from reviser.config import override
-    from reviser.mistakes.kinds import MistakeConfig
     from reviser.mistakes.make import make_mistakes
+    from reviser.mistakes.mistake_kinds import MistakeConfig
     from reviser.mistakes.table_file import load_table
     from reviser.orders.rng import Random
     from reviser.tokenizer import load
@@ -189,7 +188,7 @@ def _read_text(argument: str) -> str:
 
 
 def run_error_table(args: argparse.Namespace) -> int:
-    from reviser.mistakes.kinds import Kind
+    from reviser.mistakes.mistake_kinds import Kind
     from reviser.mistakes.table_file import save_table
     from reviser.mistakes.word_sources import count_words, read_inflections, read_misspellings
     from reviser.mistakes.word_table import choose_words, find_facts, make_table

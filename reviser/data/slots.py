@@ -28,7 +28,7 @@ from reviser.data.examples import (
 )
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError, DataError
-from reviser.mistakes.kinds import MistakeConfig
+from reviser.mistakes.mistake_kinds import MistakeConfig
 from reviser.mistakes.mistake_maker import MistakeMaker
 from reviser.mistakes.table_file import load_table
 from reviser.orders.rng import Random

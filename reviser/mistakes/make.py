@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from reviser.mistakes.english import NEIGHBOURS
-from reviser.mistakes.kinds import DROPS, NUM_FACTORS, ONE, Kind, MistakeConfig
+from reviser.mistakes.mistake_kinds import DROPS, NUM_FACTORS, ONE, Kind, MistakeConfig
 from reviser.mistakes.mistake_table import (
     CAPITAL,
     COMMA,

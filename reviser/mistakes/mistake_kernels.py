@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reviser.mistakes.kinds import DROPS, NUM_FACTORS, NUM_KINDS, ONE, Kind
 from reviser.mistakes.make import DOUBLED, DROPPED, KINDS_AT, LONGEST_MERGED, NEIGHBOUR, SLIPS, SPELLING, SWAPPED
+from reviser.mistakes.mistake_kinds import DROPS, NUM_FACTORS, NUM_KINDS, ONE, Kind
 from reviser.mistakes.mistake_table import CAPITAL, HYPHEN, KEEP, LETTERS_ONLY, LOWER, NAME, STOP, STRANGE, WORD
 from reviser.mistakes.word_kernels import (
     END,
@@ -27,7 +27,7 @@ from reviser.mistakes.word_kernels import (
     START,
     WHAT,
     KernelTable,
-    Scratch,
+    WordScratch,
     bare,
     encode,
     find_units,
@@ -331,7 +331,7 @@ def _put(source: Array, low: int, high: int, case: int, new: Array, size: int) -
 
 
 @bare
-def _put_together(t: KernelTable, s: Scratch, tokens: Array, at: int, count: int) -> Any:
+def _put_together(t: KernelTable, s: WordScratch, tokens: Array, at: int, count: int) -> Any:
     """The text of a change from its pieces, in `s.bytes[2]`; returns its length."""
     unit, following = s.units[at], s.units[at + 1]
     size, new = whole(0), s.bytes[2]
@@ -392,7 +392,7 @@ def _curl(new: Array, size: int) -> Any:
 
 
 @bare
-def _try(t: KernelTable, s: Scratch, tokens: Array, num_units: int, at: int, kind: int, is_kept: int,
+def _try(t: KernelTable, s: WordScratch, tokens: Array, num_units: int, at: int, kind: int, is_kept: int,
          rng: Array) -> Any:  # fmt: skip
     """How many units a mistake replaces, or -1, and the length of the new text."""
     unit = s.units[at]
@@ -417,7 +417,7 @@ def _copy(tokens: Array, start: int, end: int, out: Array, at: int) -> Any:
 
 
 @bare
-def _make_one(t: KernelTable, s: Scratch, tokens: Array, clean: Any, limits: Array, factors: Array,
+def _make_one(t: KernelTable, s: WordScratch, tokens: Array, clean: Any, limits: Array, factors: Array,
               rng: Array, out: Array, mistakes: Array) -> Any:  # fmt: skip
     """Mistakes in one text; returns the number of tokens and of mistakes, or FULL."""
     if len(out) < len(tokens):
@@ -455,7 +455,7 @@ def _make_one(t: KernelTable, s: Scratch, tokens: Array, clean: Any, limits: Arr
 
 
 @bare
-def make_rows(t: KernelTable, s: Scratch, tokens: Array, firsts: Array, lasts: Array, states: Array, clean: Any,
+def make_rows(t: KernelTable, s: WordScratch, tokens: Array, firsts: Array, lasts: Array, states: Array, clean: Any,
               limits: Array, factors: Array, out: Array, ends: Array, mistakes: Array,
               mistake_ends: Array) -> Any:  # fmt: skip
     """Mistakes in the tokens from each of `firsts` to its `lasts`; 0, or FULL where there is no room."""

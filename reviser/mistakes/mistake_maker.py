@@ -14,15 +14,15 @@ import numpy.typing as npt
 
 from reviser.errors import DataError
 from reviser.mistakes.english import NEIGHBOURS
-from reviser.mistakes.kinds import Kind, MistakeConfig
 from reviser.mistakes.make import Mistake
 from reviser.mistakes.mistake_kernels import FULL, make_rows, sum_all
+from reviser.mistakes.mistake_kinds import Kind, MistakeConfig
 from reviser.mistakes.mistake_table import MistakeTable, shape_of
 from reviser.mistakes.word_kernels import (
     NEW_BYTES,
     NUM_COLUMNS,
     KernelTable,
-    Scratch,
+    WordScratch,
     fill_pair_slots,
     fill_word_slots,
 )
@@ -107,8 +107,8 @@ def _allocate(num_texts: int, capacity: int) -> Mistaken:
     )
 
 
-def _scratch(longest: int) -> Scratch:
-    return Scratch(
+def _scratch(longest: int) -> WordScratch:
+    return WordScratch(
         np.zeros(longest + 2, np.int32),
         np.zeros((longest + 2, NUM_COLUMNS), np.int32),
         np.zeros((3, NEW_BYTES), np.uint8),

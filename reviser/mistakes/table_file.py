@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from reviser.errors import DataError
 from reviser.files import AnyPath, replacing
-from reviser.mistakes.kinds import NUM_KINDS, Kind
+from reviser.mistakes.mistake_kinds import NUM_KINDS, Kind
 from reviser.mistakes.mistake_table import LONGEST, MistakeTable, Rule
 from reviser.mistakes.word_bpe import Merges
 from reviser.mistakes.word_table import LONGEST_ALTERNATIVE

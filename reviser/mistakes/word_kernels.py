@@ -83,7 +83,7 @@ class KernelTable(NamedTuple):
     """A row for each letter: how many keys are beside it, and which."""
 
 
-class Scratch(NamedTuple):
+class WordScratch(NamedTuple):
     """Room that the kernel works in."""
 
     flags: Array
@@ -322,7 +322,7 @@ def _read_word(text: Array, rows: Array, words: Array, slots: Array, tokens: Arr
 
 
 @bare
-def find_units(t: KernelTable, s: Scratch, tokens: Array) -> Any:
+def find_units(t: KernelTable, s: WordScratch, tokens: Array) -> Any:
     """Fill `s.units`; returns how many there are."""
     text, rows, words, slots = t.text, t.tokens, t.words, t.word_slots
     flags, units, word, size = s.flags, s.units, s.bytes[0], len(tokens)

@@ -15,7 +15,7 @@ import numpy as np
 
 from reviser.errors import DataError, TokenizerError
 from reviser.mistakes import english
-from reviser.mistakes.kinds import Kind
+from reviser.mistakes.mistake_kinds import Kind
 from reviser.mistakes.mistake_table import (
     BASE,
     COMPARATIVE,

@@ -9,7 +9,7 @@ from reviser.canvas import Rules
 from reviser.config import ModelConfig
 from reviser.data.examples import JobConfig
 from reviser.errors import ConfigError
-from reviser.mistakes.kinds import MistakeConfig
+from reviser.mistakes.mistake_kinds import MistakeConfig
 from reviser.orders.registry import parse_order
 from reviser.training.families import check_family
 
