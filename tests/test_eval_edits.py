@@ -6,6 +6,7 @@ import json
 import lzma
 import shutil
 import sys
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,10 @@ from reviser.decoding.presets import GREEDY
 from reviser.decoding.writer import Writer
 from reviser.errors import ConfigError, MissingPackageError
 from reviser.evaluation.correction import peers
-from reviser.evaluation.correction.correctors import ModelCorrector
+from reviser.evaluation.correction.correctors import ModelCorrector, open_corrector, parse_correctors
 from reviser.evaluation.correction.peers import Codespell, Harper, apply_edits
 from reviser.evaluation.correction.tasks import cut_sentences, draw, read_clean, read_jfleg, read_pairs
-from reviser.evaluation.suites import Proofreading
+from reviser.evaluation.suites import Corrections
 from reviser.model.checkpoint import save_pretrained
 from reviser.model.transformer import Transformer
 from reviser.reports.sections import read_report
@@ -100,7 +101,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     config = ModelConfig(
         num_text=257, pad=256, num_layers=1, width=32, num_heads=2, ff_width=32, context=120, max_length=100,
-        canvas=CanvasConfig("window", window=2, slot_width=8),
+        operators=("jump", "delete", "replace"), canvas=CanvasConfig("window", window=2, slot_width=8),
     )  # fmt: skip
     folder = tmp_path_factory.mktemp("model") / "it"
     save_pretrained(Transformer(config), folder, load("bytes"))
@@ -333,10 +334,10 @@ def test_a_model_corrects_alike_alone_and_together_and_leaves_long_texts(model: 
         system = ModelCorrector("ours", writer, GREEDY, rewrites)
         together = system.correct(texts)
         assert [each.text for each in together] == [system.correct([text])[0].text for text in texts]
-        assert [each.num_actions > 0 for each in together] == [True, False, False, True]
-        assert [each.is_finished for each in together[1:3]] == [True, False]
-        assert together[1].text == ""
-        assert together[2].text == texts[2]
+        # A text too long to be rewritten is left as it is, and edited in windows.
+        assert [each.num_actions > 0 for each in together] == [True, False, not rewrites, True]
+        assert together[1] == replace(together[1], text="", is_finished=True)
+        assert not rewrites or together[2] == replace(together[2], text=texts[2], is_finished=False)
 
 
 def test_a_rewriting_that_found_no_end_is_the_source_again(model: Path) -> None:
@@ -354,5 +355,14 @@ def test_a_tokenizer_without_the_separator_cannot_rewrite(model: Path) -> None:
 
 
 def test_a_suite_knows_its_command() -> None:
-    suite = Proofreading(system=("source",), pairs=("p.jsonl",), threads=1)
+    suite = Corrections(system=("source",), pairs=("p.jsonl",), threads=1)
     assert suite.words == ("eval", "edits", "--system", "source", "--pairs", "p.jsonl", "--threads", "1")
+
+
+def test_what_edits_are_taken_is_a_setting_of_the_system(model: Path) -> None:
+    system = open_corrector(parse_correctors([f"ours={model},min_probability=0.5,passes=1,stop_bias=1"])[0])
+    assert isinstance(system, ModelCorrector)
+    assert (system.how.min_probability, system.how.passes, system.sampling.stop_bias) == (0.5, 1, 1.0)
+    for change, problem in (("passes=two", "passes a whole number"), ("min_probability=2", "between 0 and 1")):
+        with pytest.raises(ConfigError, match=problem):
+            open_corrector(parse_correctors([f"ours={model},{change}"])[0])

@@ -33,7 +33,7 @@ from reviser.tokenizer import Tokenizer
 Ids = list[npt.NDArray[np.uint32]]
 
 
-class Text(NamedTuple):
+class SourceText(NamedTuple):
     """A document's text; of a pair, also the one before the edit, and what it is held out with."""
 
     text: str
@@ -67,7 +67,7 @@ class Cursor:
 class TextBatch:
     """New documents, and where the sources stand behind them."""
 
-    texts: list[Text]
+    texts: list[SourceText]
     hashes: npt.NDArray[np.uint64]
     is_heldout: list[bool]
     cursor: Cursor
@@ -108,13 +108,13 @@ def read_batches(
 
     `holdouts`: the share held out of documents, and of pairs.
     """
-    texts: list[Text] = []
+    texts: list[SourceText] = []
     num_pending, num_read = 0, 0
     for record, num_read in _read_from(sources, field, cursor):
         if record.problem is not None:
             cursor.complaints.add(sources[cursor.source].path, record.line, record.problem)
         elif record.text is not None:
-            texts.append(Text(record.text, record.before, record.group))
+            texts.append(SourceText(record.text, record.before, record.group))
             num_pending += len(record.text) + len(record.before or "")
         if num_pending >= num_characters:
             yield _new_documents(texts, holdouts, cursor, seen, num_read)
@@ -135,7 +135,7 @@ def _read_from(sources: list[Source], field: str, cursor: Cursor) -> Iterator[tu
 
 
 def _new_documents(
-    texts: list[Text], holdouts: tuple[float, float], cursor: Cursor, seen: Seen, num_read: int
+    texts: list[SourceText], holdouts: tuple[float, float], cursor: Cursor, seen: Seen, num_read: int
 ) -> TextBatch:
     digests = [hashlib.blake2b(each.identity, digest_size=16).digest() for each in texts]
     identity = np.frombuffer(b"".join(each[:8] for each in digests), "<u8").astype(np.uint64)
@@ -147,7 +147,7 @@ def _new_documents(
     return TextBatch([text for text, _ in kept], identity[is_new], is_heldout, copy.deepcopy(cursor), num_read)
 
 
-def _is_heldout(text: Text, digest: bytes, holdouts: tuple[float, float]) -> bool:
+def _is_heldout(text: SourceText, digest: bytes, holdouts: tuple[float, float]) -> bool:
     """By lot: a document's own, or that of all pairs of its group."""
     if text.group:
         digest = hashlib.blake2b(text.group.encode(errors="replace"), digest_size=16).digest()
@@ -204,11 +204,11 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _encode(texts: list[Text]) -> Ids:
+def _encode(texts: list[SourceText]) -> Ids:
     return encode_texts(_worker_tokenizer[0], texts)
 
 
-def encode_texts(tokenizer: Tokenizer, texts: list[Text]) -> Ids:
+def encode_texts(tokenizer: Tokenizer, texts: list[SourceText]) -> Ids:
     """The ids of each text; of a pair, two arrays one after the other: those before the edit, those after it."""
     flat = [part for each in texts for part in ((each.text,) if each.before is None else (each.before, each.text))]
     return tokenizer.encode_arrays(flat)

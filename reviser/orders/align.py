@@ -100,9 +100,9 @@ def find_hunks(canvas: Canvas, target: tuple[int, ...], rules: Rules) -> list[Hu
     # What the first mark says of the token before it is no matter here.
     marks[0] &= CLOSED
     if not marks.any():
+        # Not the same at the ends: a hunk should not depend on whether it is the last.
         begin = _common(a, b)
-        end = _common(a[begin:][::-1], b[begin:][::-1])
-        a, b, marks = a[begin : len(a) - end], b[begin : len(b) - end], marks[begin : len(a) - end + 1]
+        a, b, marks = a[begin:], b[begin:], marks[begin:]
         head += begin
     if not a and not b:
         return []

@@ -21,15 +21,11 @@ Array = npt.NDArray[Any]
 
 @jit
 def _count_common(a: Array, b: Array) -> Any:
-    """How many tokens two texts share at the front, and then at the end."""
-    most = min(len(a), len(b))
+    """How many tokens two texts share at the front."""
     front = 0
-    while front < most and a[front] == b[front]:
+    while front < len(a) and front < len(b) and a[front] == b[front]:
         front += 1
-    back = 0
-    while back < most - front and a[len(a) - 1 - back] == b[len(b) - 1 - back]:
-        back += 1
-    return front, back
+    return front
 
 
 @jit
@@ -74,8 +70,8 @@ def _write_script(draft: Array, target: Array, offset: int, room: int, num_text:
     `offset`: how many tokens stand before the draft; `room`: how many it may have at any time. A script that does not
     fit is longer than the row.
     """
-    front, back = _count_common(draft, target)
-    a, b = draft[front : len(draft) - back], target[front : len(target) - back]
+    front = _count_common(draft, target)
+    a, b = draft[front:], target[front:]
     costs = np.empty((len(a) + 1, len(b) + 1), np.int16)
     _fill_costs(a, b, costs)
     i, j, from_i, from_j = 0, 0, 0, 0

@@ -71,8 +71,8 @@ def find_edits(draft: Draft, attempt: Attempt, tokenizer: Tokenizer) -> list[Edi
     """
     origins, canvas, touches, is_leaving = _trace(draft, attempt)
     old, new = tokenizer.pieces(draft.tokens), tokenizer.pieces(canvas.tokens)
-    # A token that is still there but reads otherwise, being half of a character, counts as changed.
-    kept = [(o, p) for p, o in enumerate(origins) if o >= 0 and old[o] == new[p]]
+    # A token that is still there but reads otherwise or as nothing, being half of a character, counts as changed.
+    kept = [(o, p) for p, o in enumerate(origins) if o >= 0 and old[o] and old[o] == new[p]]
     starts = [0]
     for piece in old:
         starts.append(starts[-1] + len(piece))

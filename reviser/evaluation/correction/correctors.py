@@ -3,7 +3,7 @@
     source                     changes nothing, which is what every other must beat
     codespell, codespell-first, harper
                                peers (peers.py)
-    shipped, ours=runs/mine    a model of ours that edits the text on its canvas
+    ours=runs/mine,passes=1    a model of ours that edits the text on its canvas, as `reviser edit` does
     twin=runs/twin,rewrites=true
                                a left-to-right model that reads the text and a separator and writes all of it anew
 
@@ -20,14 +20,20 @@ from typing import TYPE_CHECKING, Protocol
 
 from reviser.errors import ConfigError
 from reviser.evaluation.specs import SystemSpec
+from reviser.proofreading.choices import PASSES, Proofreading
+from reviser.proofreading.proofread import proofread
 
 if TYPE_CHECKING:
     from reviser.decoding.presets import Sampling
+    from reviser.decoding.requests import Decoded
     from reviser.decoding.writer import Text, Writer
+    from reviser.orders.record import Draft
 
 SOURCE, CODESPELL, CODESPELL_FIRST, HARPER = PEERS = ("source", "codespell", "codespell-first", "harper")
 """Systems that need no model; their names mean nothing else."""
 REWRITES = "rewrites=true"
+EDIT_SETTINGS = ("min_probability", "passes")
+"""Settings of a system that edits which are not of sampling."""
 SEPARATOR = "\x1e"
 """Stands between the text and its correction in what a rewriting model reads; every byte-level tokenizer has it."""
 WAY = 24
@@ -81,10 +87,16 @@ class Unchanged:
 class ModelCorrector:
     """One of our models, by its edits or by writing all of the text anew, greedily unless told otherwise."""
 
-    def __init__(self, name: str, writer: Writer, sampling: Sampling, rewrites: bool = False) -> None:
-        self.name, self.writer, self.sampling = name, writer, sampling
+    def __init__(
+        self,
+        name: str,
+        writer: Writer,
+        sampling: Sampling,
+        rewrites: bool = False,
+        how: Proofreading = Proofreading(),  # noqa: B008, it is frozen
+    ) -> None:
+        self.name, self.writer, self.sampling, self.rewrites, self.how = name, writer, sampling, rewrites, how
         self.version = f"{writer.name}, {writer.precision}, {'rewriting' if rewrites else 'editing'}"
-        self._write = rewrite if rewrites else edit
         if rewrites and len(writer.tokenizer.encode(SEPARATOR)) != 1:
             raise ConfigError(
                 f"system {name}: its tokenizer has no token for the byte 0x1E, which separates a text from its "
@@ -92,17 +104,36 @@ class ModelCorrector:
             )
 
     def correct(self, texts: Sequence[str]) -> list[Correction]:
+        return self._rewrite(texts) if self.rewrites else [self._edit(text) for text in texts]
+
+    def close(self) -> None:
+        """The writer holds no process."""
+
+    def _edit(self, text: str) -> Correction:
+        """As `Writer.edit` does, with its actions counted."""
+        begun = time.perf_counter()
+        done: list[Decoded] = []
+
+        def propose(drafts: Sequence[Draft]) -> list[Decoded]:
+            done.extend(made := self.writer.propose(drafts, sampling=self.sampling))
+            return made
+
+        edited = proofread(text, propose, self.writer.tokenizer, self.writer.model.config, self.how)
+        num_actions, is_finished = (
+            sum(len(each.actions) for each in done),
+            all(each.ended_by == "model" for each in done),
+        )
+        return Correction(edited.text, num_actions, time.perf_counter() - begun, is_finished)
+
+    def _rewrite(self, texts: Sequence[str]) -> list[Correction]:
         begun = time.perf_counter()
         fits = [self._fits(text) for text in texts]
         written = iter(
-            self._write(self.writer, [text for text, fit in zip(texts, fits, strict=True) if fit], self.sampling)
+            rewrite(self.writer, [text for text, fit in zip(texts, fits, strict=True) if fit], self.sampling)
         )
         made = [next(written) if fit else None for fit in fits]
         share = (time.perf_counter() - begun) / max(len(texts), 1)
         return [self._read(text, each, share) for text, each in zip(texts, made, strict=True)]
-
-    def close(self) -> None:
-        """The writer holds no process."""
 
     def _fits(self, text: str) -> bool:
         """Whether the model can read a text and has an action left; one too long is left as it is."""
@@ -112,16 +143,7 @@ class ModelCorrector:
     def _read(self, source: str, text: Text | None, seconds: float) -> Correction:
         if text is None:
             return Correction(source, 0, seconds, is_finished=not source)
-        if self._write is edit:
-            return Correction(text.text, text.num_actions, seconds, text.has_stopped)
         return Correction(text.new if text.has_stopped else source, text.num_actions, seconds, text.has_stopped)
-
-
-def edit(writer: Writer, texts: Sequence[str], sampling: Sampling) -> list[Text]:
-    """Each text revised on its canvas: `Writer.edit`, for many texts at once."""
-    if len(texts) == 1:
-        return writer.edit(texts[0], sampling=sampling)
-    return writer.write_drafts([writer.revision(text) for text in texts], sampling=sampling)
 
 
 def rewrite(writer: Writer, texts: Sequence[str], sampling: Sampling) -> list[Text]:
@@ -177,8 +199,23 @@ def open_corrector(spec: SystemSpec, device: str = "cpu", harper: str = ".") -> 
             HARPER: lambda: Harper(folder=harper),
         }
         return peers[spec.model]()
+    changes = [each for each in spec.sampling if each != REWRITES]
+    of_edits = [each for each in changes if each.partition("=")[0] in EDIT_SETTINGS]
     try:
-        sampling = override(GREEDY, [each for each in spec.sampling if each != REWRITES])
+        sampling = override(GREEDY, [each for each in changes if each not in of_edits])
+        how = _read_edit_settings(of_edits)
     except ConfigError as error:
         raise ConfigError(f"--system {spec.text}: {error}") from None
-    return ModelCorrector(spec.name, Writer.from_pretrained(spec.model, device), sampling, REWRITES in spec.changes)
+    writer = Writer.from_pretrained(spec.model, device)
+    return ModelCorrector(spec.name, writer, sampling, REWRITES in spec.changes, how)
+
+
+def _read_edit_settings(changes: Sequence[str]) -> Proofreading:
+    """`min_probability` and `passes`, as name=value."""
+    values = dict(each.split("=", 1) for each in changes)
+    try:
+        return Proofreading(
+            min_probability=float(values.get("min_probability", 0.0)), passes=int(values.get("passes", PASSES))
+        )
+    except ValueError:
+        raise ConfigError(f"{', '.join(changes)}: min_probability is a number, passes a whole number") from None

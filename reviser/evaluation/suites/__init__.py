@@ -8,11 +8,11 @@
 | `Trajectories`, `Frontier` | how did they edit, and what did it cost? | `revision` |
 | `Likelihood` | how probable is real text to a model? | `probability` |
 | `Flops` | what does writing cost? | `flop_counts` |
-| `Proofreading` | how well do systems correct texts? | `correcting` |
+| `Corrections` | how well do systems correct texts? | `correcting` |
 """
 
 from reviser.evaluation.suites.base import SILENT, Listener, Suite, option
-from reviser.evaluation.suites.correcting import Proofreading
+from reviser.evaluation.suites.correcting import Corrections
 from reviser.evaluation.suites.flop_counts import Flops
 from reviser.evaluation.suites.preference import Arena
 from reviser.evaluation.suites.probability import Likelihood
@@ -23,11 +23,11 @@ from reviser.evaluation.suites.writing import Continuation, Infill
 __all__ = [
     "Suite", "Listener", "SILENT", "option", "SUITES",
     "Continuation", "Infill", "EvalPpl", "Mauve", "Gaps", "Metrics", "Arena", "Trajectories", "Likelihood",
-    "Frontier", "Flops", "Proofreading",
+    "Frontier", "Flops", "Corrections",
 ]  # fmt: skip
 
 SUITES: tuple[type[Suite], ...] = (
     Continuation, Infill, EvalPpl, Mauve, Gaps, Metrics, Arena, Trajectories, Likelihood, Frontier, Flops,
-    Proofreading,
+    Corrections,
 )  # fmt: skip
 """In the order in which a person uses them."""

@@ -25,7 +25,7 @@ WARM_UP = "It were a dark and stormy night."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proofreading(Suite):
+class Corrections(Suite):
     name: ClassVar[str] = "edits"
     summary: ClassVar[str] = "how well systems correct texts: GLEU, F0.5, and what they change in clean text"
     examples: ClassVar[str] = (
