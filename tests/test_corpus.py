@@ -44,6 +44,19 @@ def write_lines(path: Path, texts: list[str]) -> Path:
     return path
 
 
+def write_pairs(path: Path, number: int) -> Path:
+    """Pairs of which every fourth has the source and message of the three before it; two bad lines."""
+    befores, afters = make_texts(number, seed=5), make_texts(number, seed=6)
+    lines = [
+        {"before": befores[i], "after": afters[i], "source": "book", "message": f"fix {i // 4}"}
+        for i in range(number)
+        if befores[i] != afters[i]
+    ]
+    bad: list[dict[str, object]] = [{"before": "same", "after": "same"}, {"before": None, "after": "x"}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*lines, *bad]))
+    return path
+
+
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     """Three files with duplicates inside and across them, and two bad lines."""
@@ -132,6 +145,33 @@ def test_two_workers_write_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
     assert content(tmp_path / "one") == content(tmp_path / "two") == content(tmp_path / "large")
 
 
+def test_pairs_are_documents_with_a_cut_and_are_held_out_together(tmp_path: Path) -> None:
+    path = write_pairs(tmp_path / "pairs.jsonl", 400)
+    plain = write_lines(tmp_path / "plain.jsonl", make_texts(30))
+    header = prepare_small([path, plain], tmp_path / "out", pair_holdout=0.3, workers=2)
+    assert header.num_bad == {"before and after are the same": 1, "field 'before' is null, not text": 1}
+    lines = map(json.loads, path.read_text().splitlines())
+    wanted = {(line["before"], line["after"]): line["message"] for line in lines if "message" in line}
+    groups: dict[str, set[str]] = {}
+    for split in ("train", "heldout"):
+        shards = Shards.open(tmp_path / "out", split)
+        shards.verify()
+        assert header.splits[split].num_pairs == int((shards.cuts > 0).sum())
+        for i in np.flatnonzero(shards.cuts).tolist():
+            ids, cut = shards[i].tolist(), int(shards.cuts[i])
+            pair = shards.tokenizer.decode(ids[:cut]), shards.tokenizer.decode(ids[cut:])
+            assert shards.num_bytes(i) == sum(len(text.encode()) for text in pair)
+            groups.setdefault(wanted.pop(pair), set()).add(split)
+    assert not wanted
+    assert all(len(splits) == 1 for splits in groups.values())
+    share = sum("heldout" in splits for splits in groups.values()) / len(groups)
+    assert 0.15 < share < 0.45
+    # Without pairs there is no word of them.
+    prepare_small([plain], tmp_path / "plain")
+    assert "num_pairs" not in (tmp_path / "plain" / "data.json").read_text()
+    assert not (tmp_path / "plain" / "train.cuts.npy").exists()
+
+
 class PowerCut(BaseException):
     """Ends a preparation as a kill would: nothing catches it."""
 
@@ -157,6 +197,7 @@ def test_an_interrupted_preparation_ends_with_the_same_bytes(
 ) -> None:
     tmp_path = tmp_path_factory.mktemp("cuts")
     paths = [write_lines(tmp_path / f"{i}.jsonl", [*make_texts(60, seed=i), "the same"]) for i in range(2)]
+    paths.insert(1, write_pairs(tmp_path / "pairs.jsonl", 40))
     prepare_small(paths, tmp_path / "whole")
     for number, checkpoint_s, characters in cuts:
         changed = {"checkpoint_s": checkpoint_s, "batch_characters": characters}

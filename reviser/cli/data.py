@@ -42,6 +42,7 @@ def _add_prepare(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
         "  reviser data prepare part-*.jsonl.xz notes.txt data/mine --tokenizer tokenizers/8k --holdout 1%",
         description="Turn text files into a data folder of token ids, split into train and heldout.\n"
         "Reads .txt .md .jsonl .json (also .gz .xz .zst), .parquet and .arrow, and folders of them.\n"
+        "JSON lines with before and after instead of text are pairs, from which a model learns to edit.\n"
         "Drops exact duplicates. If it is interrupted, the same command resumes where it stopped.",
     )
     parser.add_argument("paths", nargs="+", metavar="FILE|FOLDER", help="files and folders to read, in this order")
@@ -50,6 +51,9 @@ def _add_prepare(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
         "--tokenizer", default="default", help="name, tokenizer.json or folder (default: the shipped)"
     )
     parser.add_argument("--holdout", default="0.5%", help="share of documents to hold out (default 0.5%%)")
+    parser.add_argument(
+        "--pair-holdout", default="2%", help="share of pairs to hold out, by source and message (default 2%%)"
+    )
     parser.add_argument("--workers", type=int, help="tokenizing processes (default: one per core)")
     parser.add_argument("--field", default="text", help="JSON field or column with the text (default text)")
     parser.set_defaults(run=run_prepare)
@@ -244,6 +248,7 @@ def run_prepare(args: argparse.Namespace) -> int:
                 args.out,
                 load(args.tokenizer),
                 holdout=share,
+                pair_holdout=parse_share(args.pair_holdout, "--pair-holdout"),
                 workers=workers,
                 field=args.field,
                 report=lambda progress: bar.show(progress.num_read, progress.num_to_read, _describe(progress)),
@@ -358,12 +363,12 @@ def _find_damage(folder: str, header: Header) -> str | None:
     return None
 
 
-def parse_share(text: str) -> float:
+def parse_share(text: str, option: str = "--holdout") -> float:
     """0.5% or 0.005."""
     try:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError as error:
-        raise ConfigError(f"--holdout {text!r} is not a share; write it as 0.5% or 0.005") from error
+        raise ConfigError(f"{option} {text!r} is not a share; write it as 0.5% or 0.005") from error
 
 
 def parse_bytes(text: str) -> int:
@@ -401,6 +406,7 @@ def _summarise(folder: str, header: Header) -> str:
         lines.append(
             f"  {name:<10} {split.num_documents:,} documents, {split.num_tokens:,} tokens, "
             f"{split.num_bytes:,} bytes in {len(split.shards)} shards"
+            + (f"; {split.num_pairs:,} of the documents are pairs" if split.num_pairs else "")
         )
     lines.append(f"  held out   {header.settings.holdout:.4g} of all documents, by a hash of their text")
     num_empty = header.num_bad.get(EMPTY, 0)

@@ -34,6 +34,8 @@ from reviser.mistakes.table_file import load_table
 from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
 
+ERRORS = "errors.npz"
+"""The table of a data folder that mistakes are made with."""
 SEPARATOR = "\x1e"
 """What stands between a text and its corrected version for a model that rewrites: one byte, one token."""
 
@@ -73,9 +75,10 @@ class Slots:
 
     @classmethod
     def of(cls, shards: Shards, jobs: JobConfig, errors: str = "", mistakes: MistakeConfig | None = None) -> Slots:
-        """The slots of a split; `errors` is the table that mistakes are made with, where some are."""
+        """The slots of a split; `errors` is the table that mistakes are made with, the folder's own if empty."""
         tokenizer = shards.tokenizer
-        maker = open_maker(errors, mistakes or MistakeConfig(), tokenizer) if jobs.edit and jobs.pairs < 1 else None
+        path = Path(errors) if errors else shards.folder / ERRORS
+        maker = open_maker(path, mistakes or MistakeConfig(), tokenizer) if jobs.edit and jobs.pairs < 1 else None
         separator = separator_of(tokenizer) if jobs.rewrites else -1
         return cls(shards, jobs, sentence_ends(tokenizer), maker, separator)
 
@@ -118,13 +121,14 @@ def heldout_drafts(
     return slots.examples(slots.shuffle(0, 0)[:count], 0, 0)
 
 
-def open_maker(path: str, config: MistakeConfig, tokenizer: Tokenizer) -> MistakeMaker:
+def open_maker(path: Path, config: MistakeConfig, tokenizer: Tokenizer) -> MistakeMaker:
     """What makes mistakes, with the table of a file."""
-    if not path:
-        raise ConfigError(
-            "data.jobs.edit needs a table of mistakes; build one with reviser data errors and set data.errors to it"
+    if not path.exists():
+        raise DataError(
+            f"{path}: no such table, and data.jobs.edit makes mistakes; build one with: reviser data error-table "
+            f"{path.parent} --out {path}"
         )
-    return MistakeMaker(load_table(Path(path), tokenizer), config)
+    return MistakeMaker(load_table(path, tokenizer), config)
 
 
 def make_drafts(examples: Examples, is_edit: npt.NDArray[np.bool_], maker: MistakeMaker) -> Examples:

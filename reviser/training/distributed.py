@@ -161,8 +161,8 @@ def gather_weights(model: nn.Module) -> dict[str, Any]:
 
 
 def set_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Full tensors into a model that may be sharded."""
-    set_model_state_dict(model, dict(weights), options=StateDictOptions(full_state_dict=True))
+    """Full tensors into a model that may be sharded; what is not among them stays as it is."""
+    set_model_state_dict(model, dict(weights), options=StateDictOptions(full_state_dict=True, strict=False))
 
 
 def gather_optimizers(model: nn.Module, optimizers: Optimizers) -> dict[str, Tensor]:

@@ -44,6 +44,9 @@ from reviser.training.provenance import describe
 from reviser.training.runs import Run, Saved
 from reviser.training.settings import RunConfig
 
+POINTER = "pointer."
+"""What the names of a pointer's weights begin with."""
+
 
 class Trainer:
     """Everything one process needs to train one run; `family` is found by its name in the settings unless given."""
@@ -286,10 +289,18 @@ class Trainer:
         self.team.wait()
 
     def begin(self) -> None:
-        """Begin with the weights of train.init, where there is one; a resumed run has its own."""
+        """Begin with the weights of train.init, where there is one; a resumed run has its own.
+
+        A model that JUMPs may begin with one that does not: its pointer is fresh then.
+        """
         source = self.settings.train.init
-        if source:
-            set_weights(self.model, self._read(weights(self.family.load_model(source)), source))
+        if not source:
+            return
+        given = weights(self.family.load_model(source))
+        plain = weights(self.family.make_model(self.settings))
+        fresh = {name: tensor for name, tensor in plain.items() if name.startswith(POINTER) and name not in given}
+        tensors = self._read(given | fresh, source)
+        set_weights(self.model, {name: tensor for name, tensor in tensors.items() if name not in fresh})
 
     def _read(self, tensors: dict[str, Tensor], source: str) -> dict[str, Tensor]:
         """Tensors as files hold them, as the model holds them."""

@@ -3,6 +3,8 @@
     debug       a minute on a CPU, on this package's own source text
     small       the model to ship: about 30 million parameters, cursor window, runs of several jump rates
     ar_small    the same, left to right
+    edit_small  a proofreader as large as small: edits drafts, and continues and infills
+    rewrite_small             the same examples for a model that writes the corrected text anew
     paper_100m, paper_300m    every hyper-parameter of the paper's reproducibility section
     ar_100m, ar_300m          the same, left to right
     paper_small               the paper's order and no window, as large as small, otherwise as small
@@ -78,6 +80,32 @@ def ar_small(alphabet: Alphabet) -> RunConfig:
     config = _left_to_right(small(alphabet))
     jobs = replace(config.data.jobs, infill=0.0)
     return replace(config, data=replace(config.data, jobs=jobs), train=replace(config.train, eval_infill=0))
+
+
+POINTED_RUNS = MIXED_RUNS.replace("start=end", "start=end,by=pointer")
+"""The same with JUMPs."""
+
+
+def edit_small(alphabet: Alphabet) -> RunConfig:
+    """A proofreader as large as `small`: most examples correct mistakes, one in six is a pair, the others write."""
+    config = small(alphabet)
+    model = replace(config.model, operators=("jump", "delete", "replace"), context=512)
+    jobs = replace(config.data.jobs, edit=0.75, pairs=0.15, draft=(8, 192))
+    train = replace(config.train, eval_edit=512)
+    return replace(
+        config,
+        model=model,
+        data=replace(config.data, order=POINTED_RUNS, jobs=jobs),
+        train=train,
+    )
+
+
+def rewrite_small(alphabet: Alphabet) -> RunConfig:
+    """The examples of `edit_small` for a model that reads a draft and writes all of it anew, from left to right."""
+    config = _left_to_right(edit_small(alphabet))
+    jobs = replace(config.data.jobs, rewrites=True, infill=0.0)
+    model, train = replace(config.model, operators=("jump",)), replace(config.train, eval_infill=0)
+    return replace(config, model=model, data=replace(config.data, jobs=jobs), train=train)
 
 
 def paper_small(alphabet: Alphabet) -> RunConfig:
@@ -215,7 +243,8 @@ def _author_model(alphabet: Alphabet, layers: int, width: int, heads: int, conte
 RECIPES: dict[str, Recipe] = {
     recipe.__name__: recipe
     for recipe in (
-        debug, small, ar_small, paper_100m, paper_300m, ar_100m, ar_300m, paper_small, mdlm_small, sedd_small,
+        debug, small, ar_small, edit_small, rewrite_small, paper_100m, paper_300m, ar_100m, ar_300m, paper_small,
+        mdlm_small, sedd_small,
         ours_100m, ours_300m, mdlm_100m, mdlm_300m, sedd_100m, sedd_300m,
     )
 }  # fmt: skip

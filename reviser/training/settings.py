@@ -26,7 +26,7 @@ class DataConfig:
     workers: int = 2
     """Threads that draw trajectories; processes where the order has no kernel."""
     errors: str = ""
-    """The table that mistakes are made with, where jobs.edit asks for some (reviser data errors)."""
+    """The table that mistakes are made with, where jobs.edit asks for some; by default errors.npz of the data."""
     mistakes: MistakeConfig = field(default_factory=MistakeConfig)
 
     def __post_init__(self) -> None:

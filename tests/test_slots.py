@@ -1,0 +1,192 @@
+"""Slots: documents with mistakes and pairs become drafts and targets, in any mixture, edited or written anew."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_mistakes import PROSE, prose_table
+from tiny import make_trainer, settings, write_prose
+
+from reviser.actions import Alphabet
+from reviser.canvas import Rules
+from reviser.config import CanvasConfig
+from reviser.data.corpus import prepare
+from reviser.data.drawing import EDITS
+from reviser.data.examples import JobConfig, heldout_examples
+from reviser.data.filling import RowArrays, fill_by_executor, fill_by_kernel
+from reviser.data.packing import Packer, example_table, fit
+from reviser.data.shards import Shards
+from reviser.data.slots import Slots, heldout_drafts
+from reviser.errors import ConfigError, DataError
+from reviser.mistakes.mistake_kinds import MistakeConfig
+from reviser.mistakes.table_file import save_table
+from reviser.orders.registry import parse_order
+from reviser.orders.rng import Random
+from reviser.tokenizer import load
+
+RULES = Rules(Alphabet(257, 256), frozenset({"jump", "delete", "replace"}), max_length=400)
+JOBS = JobConfig((0, 12), (4, 28), (4, 28), (1, 9), infill=0.5, edit=0.5, pairs=0.25, draft=(4, 60), around=(1, 20))
+MANY = MistakeConfig(clean=0.2, keyboard=0.2, comma_dropped=1.0, article=0.5)
+PACKER = Packer(parse_order("runs:jump=0.2,by=pointer"), RULES, CanvasConfig(), row=1024)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents, pairs and a table of mistakes."""
+    import random
+
+    home, draw = tmp_path_factory.mktemp("slots"), random.Random(1)
+    texts = [{"text": " ".join(PROSE.split()[k:])} for k in range(0, 90, 3)]
+    pairs = [
+        {"before": write_prose(draw)[:60], "after": write_prose(draw)[:60], "message": str(k)} for k in range(30)
+    ]
+    (home / "all.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*texts, *pairs]))
+    prepare([home / "all.jsonl"], home / "data", load("bytes"), holdout=0.2, pair_holdout=0.3)
+    save_table(prose_table("bytes"), home / "data" / "errors.npz")
+    return home / "data"
+
+
+def open_slots(folder: Path, jobs: JobConfig = JOBS, split: str = "train") -> Slots:
+    return Slots.of(Shards.open(folder, split), jobs, mistakes=MANY)
+
+
+def test_examples_come_in_the_shares_that_were_asked_for(folder: Path) -> None:
+    slots = open_slots(folder)
+    examples = slots.examples(np.arange(len(slots)), 3, 0)
+    is_pair, is_edit = slots.cuts[examples.document] > 0, examples.drafted > 0
+    assert is_pair.mean() == pytest.approx(0.25, abs=0.01)
+    assert is_edit[is_pair].all()
+    more = [slots.examples(np.arange(slots.num_plain), 3, epoch) for epoch in range(40)]
+    assert np.mean([(each.drafted > 0).mean() for each in more]) == pytest.approx(0.5, abs=0.05)
+    writes = np.concatenate([each.suffix[each.drafted == 0] > 0 for each in more])
+    assert writes.mean() == pytest.approx(0.5, abs=0.06)
+    # All pairs come before any comes again.
+    seen = [slots.examples(np.arange(slots.num_plain, len(slots)), 3, epoch).document for epoch in range(20)]
+    counts = np.bincount(np.concatenate(seen), minlength=len(slots.cuts))[slots.pairs]
+    assert counts.max() - counts.min() <= 1
+
+
+def test_an_example_depends_on_its_slot_alone(folder: Path) -> None:
+    slots = open_slots(folder)
+    some = slots.shuffle(1, 0)[:25]
+    together, alone = slots.examples(some, 1, 2), [slots.examples(some[k : k + 1], 1, 2) for k in range(25)]
+    for i, one in enumerate(alone):
+        assert together.text(i) == one.text(0)
+        assert together.draft(i, RULES) == one.draft(0, RULES)
+        assert together.states[i] == one.states[0]
+
+
+def test_drafts_are_edited_into_their_targets_by_the_order_of_edits(folder: Path) -> None:
+    slots = open_slots(folder)
+    examples = slots.examples(np.arange(len(slots)), 5, 1)
+    drawn = PACKER.draw(examples)
+    is_edit = np.flatnonzero(examples.drafted)
+    num_clean = 0
+    for i in is_edit.tolist():
+        draft, text, actions = examples.draft(i, RULES), examples.text(i), tuple(drawn.rows[i].tolist())
+        wanted = EDITS.draw(draft, text, Random.of(0))
+        assert actions == wanted.actions
+        assert (wanted.final.tokens, drawn.rows.log_q[i]) == (text, 0.0)
+        assert drawn.sizes[i] == len(draft.actions) + len(actions)
+        num_clean += len(actions) == 1
+    assert 0 < num_clean < len(is_edit)
+
+
+def test_the_kernel_and_the_executor_fill_the_same_rows(folder: Path) -> None:
+    slots = open_slots(folder)
+    drawn = PACKER.draw(slots.examples(slots.shuffle(0, 0)[:60], 0, 0))
+    places, num_rows = fit(drawn.sizes, 1024)
+    one, other = (RowArrays.blank(num_rows, 1024, RULES, 3, 0, has_cursors=True) for _ in range(2))
+    table = example_table(drawn.examples, places)
+    for fill, arrays in ((fill_by_kernel, one), (fill_by_executor, other)):
+        assert fill(table, drawn.examples, drawn.rows, RULES, arrays) == -1
+    is_used = np.zeros((num_rows, 1025), bool)
+    for row, col, size in places.tolist():
+        is_used[row, col : col + size] = True
+    for name in RowArrays.__slots__:
+        assert np.array_equal(getattr(one, name)[is_used], getattr(other, name)[is_used]), name
+
+
+def test_what_does_not_fit_becomes_a_shorter_text_without_mistakes(folder: Path) -> None:
+    slots = open_slots(folder, replace(JOBS, pairs=0.9))
+    examples = slots.examples(np.arange(len(slots)), 2, 0)
+    drafted = examples.drafted.copy()
+    drawn = replace(PACKER, context=90).draw(examples)
+    assert drawn.sizes.max() <= 90
+    changed = np.flatnonzero((examples.drafted != drafted) & (drafted > 0))
+    assert len(changed)
+    for i in changed.tolist():
+        assert examples.draft(i, RULES).tokens == examples.text(i)
+        assert drawn.rows[i].tolist() == [RULES.alphabet.stop]
+
+
+def test_a_rewriting_is_the_draft_a_separator_and_the_target(folder: Path) -> None:
+    jobs = replace(JOBS, infill=0.0)
+    plain, rewriting = open_slots(folder, jobs), open_slots(folder, replace(jobs, rewrites=True))
+    numbers = np.arange(len(plain))
+    drafts, texts = plain.examples(numbers, 4, 0), rewriting.examples(numbers, 4, 0)
+    assert not texts.drafted.any()
+    for i in range(len(plain)):
+        if not drafts.drafted[i]:
+            assert texts.text(i) == drafts.text(i)
+            continue
+        start, count = int(drafts.drafts[i]), int(drafts.drafted[i])
+        draft, target = drafts.tokens[start : start + count].tolist(), drafts.target(i).tolist()
+        assert texts.text(i) == (*draft, 0x1E, *target)
+        assert texts.target(i).tolist() == target
+
+
+def test_held_out_drafts_are_the_same_every_time_and_documents_exclude_pairs(folder: Path) -> None:
+    shards = Shards.open(folder, "heldout")
+    one, other = (heldout_drafts(shards, JOBS, 12, mistakes=MANY) for _ in range(2))
+    assert [one.draft(i, RULES) for i in range(12)] == [other.draft(i, RULES) for i in range(12)]
+    assert (one.drafted > 0).all()
+    assert not shards.cuts[heldout_examples(shards, 99, 2, 6).document].any()
+
+
+def test_what_is_missing_is_said(folder: Path, data: Path) -> None:
+    bare = Shards.open(data, "train")
+    with pytest.raises(
+        DataError, match=r"errors.npz: no such table, and data.jobs.edit makes mistakes; build one with"
+    ):
+        Slots.of(bare, replace(JOBS, pairs=0.0))
+    with pytest.raises(DataError, match=r"jobs.pairs=0.25 and no pair in the data; prepare JSON lines with before"):
+        Slots.of(bare, replace(JOBS, edit=0.0))
+    for change, text in (
+        ("data.jobs.edit=0.5", "data.jobs.edit takes the operators jump and delete; model.operators is move"),
+        ("data.jobs.pairs=0.5", "data.jobs.pairs takes the operators jump and delete; model.operators is move"),
+        ("train.eval_edit=4", "train.eval_edit=4 needs drafts; set data.jobs.edit or data.jobs.pairs"),
+        ("data.jobs.pairs=1.5", "jobs.pairs=1.5 is not a share between 0 and 1"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            settings(change)
+
+
+EDITING = (
+    "model.operators=jump,delete,replace",
+    "model.context=96",
+    "model.canvas.kind=window",
+    "data.order=runs:jump=0.1,by=pointer",
+    "data.jobs.edit=0.6",
+    "data.jobs.pairs=0.2",
+    "data.jobs.draft=4,24",
+    "data.jobs.around=0,8",
+    "train.eval_edit=8",
+)
+
+
+@pytest.mark.parametrize(
+    "more", [(), ("data.jobs.rewrites=true", "data.order=left-to-right")], ids=["edits", "rewrites"]
+)
+def test_a_model_learns_to_edit_or_to_rewrite(folder: Path, more: tuple[str, ...]) -> None:
+    trainer = make_trainer(folder, *EDITING, *more, "train.steps=30", "train.eval_every=15", "model.max_length=256")
+    heldout = trainer.heldout["edit"]
+    before = heldout.summarise(heldout.score(trainer.model, torch.device("cpu")))
+    after = trainer.train()["edit"]
+    assert after.nats_per_token < before.nats_per_token
+    assert before.num_examples == after.num_examples == 8
