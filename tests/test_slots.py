@@ -43,7 +43,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home, draw = tmp_path_factory.mktemp("slots"), random.Random(1)
     texts = [{"text": " ".join(PROSE.split()[k:])} for k in range(0, 90, 3)]
     pairs = [
-        {"before": write_prose(draw)[:60], "after": write_prose(draw)[:60], "message": str(k)} for k in range(30)
+        {"before": write_prose(draw)[: 12 + k], "after": write_prose(draw)[: 13 + k], "message": str(k)}
+        for k in range(40)
     ]
     (home / "all.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*texts, *pairs]))
     prepare([home / "all.jsonl"], home / "data", load("bytes"), holdout=0.2, pair_holdout=0.3)
@@ -131,6 +132,7 @@ def test_a_rewriting_is_the_draft_a_separator_and_the_target(folder: Path) -> No
     numbers = np.arange(len(plain))
     drafts, texts = plain.examples(numbers, 4, 0), rewriting.examples(numbers, 4, 0)
     assert not texts.drafted.any()
+    assert (texts.prefix + texts.length).max() <= replace(jobs, rewrites=True).longest_edit == 2 * 95 + 1
     for i in range(len(plain)):
         if not drafts.drafted[i]:
             assert texts.text(i) == drafts.text(i)
@@ -155,16 +157,20 @@ def test_what_is_missing_is_said(folder: Path, data: Path) -> None:
         DataError, match=r"errors.npz: no such table, and data.jobs.edit makes mistakes; build one with"
     ):
         Slots.of(bare, replace(JOBS, pairs=0.0))
-    with pytest.raises(DataError, match=r"jobs.pairs=0.25 and no pair in the data; prepare JSON lines with before"):
+    with pytest.raises(DataError, match=r"jobs.pairs=0.25 and no pair of at most 60 tokens a side"):
         Slots.of(bare, replace(JOBS, edit=0.0))
     for change, text in (
         ("data.jobs.edit=0.5", "data.jobs.edit takes the operators jump and delete; model.operators is move"),
         ("data.jobs.pairs=0.5", "data.jobs.pairs takes the operators jump and delete; model.operators is move"),
         ("train.eval_edit=4", "train.eval_edit=4 needs drafts; set data.jobs.edit or data.jobs.pairs"),
+        (
+            "model.operators=move,jump,delete data.jobs.edit=1 data.jobs.draft=4,64",
+            "of up to 196 tokens, model.context is 64",
+        ),
         ("data.jobs.pairs=1.5", "jobs.pairs=1.5 is not a share between 0 and 1"),
     ):
         with pytest.raises(ConfigError, match=text):
-            settings(change)
+            settings(*change.split())
 
 
 EDITING = (
@@ -174,7 +180,7 @@ EDITING = (
     "data.order=runs:jump=0.1,by=pointer",
     "data.jobs.edit=0.6",
     "data.jobs.pairs=0.2",
-    "data.jobs.draft=4,24",
+    "data.jobs.draft=4,20",
     "data.jobs.around=0,8",
     "train.eval_edit=8",
 )

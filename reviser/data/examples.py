@@ -77,7 +77,7 @@ class JobConfig:
     pairs: float = 0.0
     """Share of examples that are pairs of texts, before and after an edit."""
     draft: tuple[int, int] = (8, 160)
-    """Of a text to be edited."""
+    """Of a text to be edited; longer pairs are left out."""
     around: tuple[int, int] = (0, 48)
     """Of what is protected before and behind a text to be edited, in half of the cases."""
     rewrites: bool = False
@@ -96,9 +96,15 @@ class JobConfig:
     def longest(self) -> int:
         """The most tokens a canvas can hold."""
         infill = self.gap[1] + max(self.suffix[1], NEAR) if self.infill else 0
-        # Mistakes may make a text longer; one that does not fit is not used.
-        edit = 2 * self.around[1] + (self.draft[1] + NEAR) * 5 // 4 if self.edit and not self.rewrites else 0
-        return max(self.prefix[1] + max(self.length[1] + NEAR, infill), edit)
+        return max(self.prefix[1] + max(self.length[1] + NEAR, infill), self.longest_edit)
+
+    @property
+    def longest_edit(self) -> int:
+        """The most tokens on the canvas of a text to be edited or written again; mistakes may make it longer."""
+        if not (self.edit or self.pairs):
+            return 0
+        draft = (self.draft[1] + NEAR) * 5 // 4
+        return 2 * draft + 1 if self.rewrites else 2 * self.around[1] + draft
 
     @property
     def has_edits(self) -> bool:

@@ -57,12 +57,14 @@ class Slots:
         usual = max(sum(jobs.prefix) // 2 + sum(jobs.length) // 2, 1)
         lengths = np.asarray(documents.lengths, np.int64)
         self.cuts = np.asarray(getattr(documents, "cuts", np.zeros(len(lengths))), np.int64)
-        self.pairs = np.flatnonzero(self.cuts) if jobs.pairs else np.zeros(0, np.int64)
+        longer = np.maximum(self.cuts, lengths - self.cuts)
+        self.pairs = np.flatnonzero((self.cuts > 0) & (longer <= jobs.draft[1]) & (jobs.pairs > 0))
         has_slots = (lengths >= 2) & (self.cuts == 0) & (jobs.pairs < 1)
         counts = np.where(has_slots, np.maximum(lengths // usual, 1), 0)
         if jobs.pairs and not len(self.pairs):
             raise DataError(
-                f"jobs.pairs={jobs.pairs} and no pair in the data; prepare JSON lines with before and after"
+                f"jobs.pairs={jobs.pairs} and no pair of at most {jobs.draft[1]} tokens a side (jobs.draft) in the "
+                "data; prepare JSON lines with before and after"
             )
         if not counts.any() and not len(self.pairs):
             raise DataError("no document has the 2 tokens that an example takes; prepare longer texts")
@@ -104,7 +106,7 @@ class Slots:
             # Back to the order of the slots.
             places = np.argsort(np.concatenate([np.flatnonzero(~is_pair), np.flatnonzero(is_pair)]))
             examples = join_examples(parts).select(places)
-        return as_rewrites(examples, self.separator) if self.jobs.rewrites else examples
+        return as_rewrites(examples, self.separator, self.jobs.longest_edit) if self.jobs.rewrites else examples
 
     def _cut(self, slots: npt.NDArray[np.int64], states: npt.NDArray[np.uint64]) -> Examples:
         documents = np.searchsorted(self.ends, slots, side="right")
@@ -158,23 +160,31 @@ def cut_pairs(
     return Examples(tokens, first + cut, zeros, sizes - cut, zeros.copy(), states, documents, first, cut)
 
 
-def as_rewrites(examples: Examples, separator: int) -> Examples:
-    """The same with drafts as prompts, each with the separator behind it; the text around a draft is left out."""
+def as_rewrites(examples: Examples, separator: int, longest: int) -> Examples:
+    """The same with drafts as prompts, each with the separator behind it; the text around a draft is left out.
+
+    What would be longer than `longest` becomes a shorter text that needs no correction.
+    """
     is_edit = examples.drafted > 0
     if not is_edit.any():
         return examples
     chosen, parts = np.flatnonzero(is_edit), [examples.tokens]
-    first, prefix, suffix = examples.first.copy(), examples.prefix.copy(), examples.suffix.copy()
+    first, prefix, length, suffix = (
+        getattr(examples, name).copy() for name in ("first", "prefix", "length", "suffix")
+    )
     at, mark = len(examples.tokens), np.array([separator], np.int32)
     for i in chosen.tolist():
         start, count = int(examples.drafts[i]), int(examples.drafted[i])
-        parts += [examples.tokens[start : start + count], mark, examples.target(i)]
-        first[i], prefix[i], suffix[i] = at, count + 1, 0
-        at += count + 1 + int(examples.length[i])
+        draft, target = examples.tokens[start : start + count], examples.target(i)
+        if count + 1 + len(target) > longest:
+            draft = target = target[: (longest - 1) // 2]
+        parts += [draft, mark, target]
+        first[i], prefix[i], length[i], suffix[i] = at, len(draft) + 1, len(target), 0
+        at += len(draft) + 1 + len(target)
     zeros = np.zeros(len(examples), np.int64)
     return replace(
-        examples, tokens=np.concatenate(parts), first=first, prefix=prefix, suffix=suffix, drafts=zeros,
-        drafted=zeros.copy(),
+        examples, tokens=np.concatenate(parts), first=first, prefix=prefix, length=length, suffix=suffix,
+        drafts=zeros, drafted=zeros.copy(),
     )  # fmt: skip
 
 

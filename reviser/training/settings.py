@@ -145,6 +145,11 @@ class RunConfig:
             )
         if self.data.row < self.model.context:
             raise ConfigError(f"data.row={self.data.row} is shorter than model.context={self.model.context}")
+        if jobs.longest_edit >= self.model.context:
+            raise ConfigError(
+                f"data.jobs make texts to edit of up to {jobs.longest_edit} tokens, model.context is "
+                f"{self.model.context}; lower data.jobs.draft"
+            )
         longest = self.data.jobs.longest
         if longest > self.model.max_length:
             raise ConfigError(
