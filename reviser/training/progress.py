@@ -266,7 +266,7 @@ def line_parts(update: Update, minutes_left: float) -> list[str]:
         f"held-out {before.replace('_', ' ')}bound {values[before + 'bound_perplexity']:.2f} ppl/token "
         f"({values[before + 'bound_nats_per_token']:.4f} ± {_format(values.get(before + 'bound_error'))} nats), "
         f"{values[before + 'bits_per_byte']:.4f} bits/byte"
-        for before in ("", "infill_")
+        for before in ("", "infill_", "edit_")
         if before + "bound_perplexity" in values
     ]
 
