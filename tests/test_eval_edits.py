@@ -15,17 +15,28 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_mistakes import PROSE, prose_table
 
 from reviser.cli import main
 from reviser.config import CanvasConfig, ModelConfig
+from reviser.data.corpus import prepare
 from reviser.decoding.presets import GREEDY
 from reviser.decoding.writer import Writer
-from reviser.errors import ConfigError, MissingPackageError
+from reviser.errors import ConfigError, DataError, MissingPackageError
 from reviser.evaluation.correction import peers
 from reviser.evaluation.correction.correctors import ModelCorrector, open_corrector, parse_correctors
 from reviser.evaluation.correction.peers import Codespell, Harper, apply_edits
-from reviser.evaluation.correction.tasks import cut_sentences, draw, read_clean, read_jfleg, read_pairs
+from reviser.evaluation.correction.tasks import (
+    cut_sentences,
+    draw,
+    make_errors,
+    read_clean,
+    read_jfleg,
+    read_pairs,
+)
+from reviser.evaluation.correction.words import split_words
 from reviser.evaluation.suites import Corrections
+from reviser.mistakes.table_file import save_table
 from reviser.model.checkpoint import save_pretrained
 from reviser.model.transformer import Transformer
 from reviser.reports.sections import read_report
@@ -174,7 +185,10 @@ def test_tables_say_what_the_result_holds(texts: Path, codespell: None, capsys: 
 @pytest.mark.parametrize(
     "words, text",
     [
-        (["--system", "source"], "there is nothing to correct; give at least one of --jfleg, --pairs and --clean"),
+        (
+            ["--system", "source"],
+            "there is nothing to correct; give at least one of --jfleg, --pairs, --errors and --clean",
+        ),
         (["--system", "mine", "--clean", "x"], "--system mine is not NAME=MODEL; write shipped, ours=runs/mine or"),
         (["--system", "source", "--system", "source", "--clean", "x"], "--system names source twice"),
         (["--system", "harper=runs/x", "--clean", "x"], "--system harper=runs/x: harper means the peer of that name"),
@@ -366,3 +380,24 @@ def test_what_edits_are_taken_is_a_setting_of_the_system(model: Path) -> None:
     for change, problem in (("passes=two", "passes a whole number"), ("min_probability=2", "between 0 and 1")):
         with pytest.raises(ConfigError, match=problem):
             open_corrector(parse_correctors([f"ours={model},{change}"])[0])
+
+
+def test_a_data_folder_gives_its_held_out_pairs_and_sentences_with_errors(tmp_path: Path) -> None:
+    prose = " ".join(PROSE.split())
+    lines = [{"text": f"{prose} {'More. ' * k}"} for k in range(1, 7)]
+    lines += [{"before": f"Teh {k} boats.", "after": f"The {k} boats.", "message": str(k)} for k in range(40)]
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    prepare([tmp_path / "all.jsonl"], tmp_path / "data", load("bytes"), holdout=0.5, pair_holdout=0.3)
+    task = read_pairs(tmp_path / "data")
+    assert task.name == "pairs in data"
+    assert 3 < len(task.texts) < 25
+    assert all(text.startswith("Teh ") for text in task.texts)
+    assert task.references[0][0][0] == "The"
+    with pytest.raises(DataError, match=r"errors\.npz: no such table"):
+        make_errors(tmp_path / "data", 20)
+    save_table(prose_table("bytes"), tmp_path / "data" / "errors.npz")
+    one, other = (make_errors(tmp_path / "data", 20) for _ in range(2))
+    assert one == other
+    assert one.name == "errors in data"
+    assert len(one.texts) == len(one.kinds) == len(one.references) > 3
+    assert any(split_words(text) != words[0] for text, words in zip(one.texts, one.references, strict=True))

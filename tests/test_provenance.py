@@ -8,13 +8,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from tiny import HARD, SETTINGS, metrics, settings, start, train
 
 from reviser.actions import Alphabet
 from reviser.cli import main
 from reviser.config import override
+from reviser.errors import ConfigError
 from reviser.model.folder import read_config
 from reviser.training.provenance import describe, recipe_of
 from reviser.training.recipes import RECIPES, find_recipe
@@ -31,7 +32,11 @@ CHANGES = (
 @given(st.sampled_from(sorted(RECIPES)), st.sets(st.sampled_from(CHANGES)))
 def test_the_recipe_and_its_changes_give_the_settings_again(name: str, changes: set[str]) -> None:
     alphabet = Alphabet(9000, 7)
-    wanted = override(RECIPES[name](alphabet), changes)
+    try:
+        wanted = override(RECIPES[name](alphabet), changes)
+    except ConfigError:
+        # Some recipes need the operators or the order that they have.
+        reject()
     nearest, *words = shlex.split(recipe_of(wanted))
     assert words[::2] == ["--set"] * (len(words) // 2)
     assert override(find_recipe(nearest)(alphabet), words[1::2]) == wanted

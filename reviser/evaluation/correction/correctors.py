@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Protocol
 from reviser.errors import ConfigError
 from reviser.evaluation.specs import SystemSpec
 from reviser.proofreading.choices import PASSES, Proofreading
-from reviser.proofreading.proofread import proofread
 
 if TYPE_CHECKING:
     from reviser.decoding.presets import Sampling
@@ -111,6 +110,8 @@ class ModelCorrector:
 
     def _edit(self, text: str) -> Correction:
         """As `Writer.edit` does, with its actions counted."""
+        from reviser.proofreading.proofread import proofread
+
         begun = time.perf_counter()
         done: list[Decoded] = []
 

@@ -1,7 +1,9 @@
 """Texts to correct, with what people made of them, and clean texts that should be left alone.
 
     a JFLEG-like folder   NAME.src, NAME.ref0, NAME.ref1, ...: a sentence a line, words and punctuation split
-    pairs                 JSON lines with `before` and `after`, and `kind` where the kind of mistake is known
+    pairs                 JSON lines with `before` and `after`, and `kind` where the kind of mistake is known; or the
+                          held-out pairs of a data folder
+    errors                held-out sentences of a data folder, with mistakes made in them by its table
     clean texts           documents, out of which sentences are cut
 
 >>> cut_sentences("Dr. Bell slept. Did he dream? Nobody knows!")
@@ -19,10 +21,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
+from reviser.data.shards import Shards
+from reviser.data.slots import ERRORS, open_maker
 from reviser.data.unpack import PACKINGS, unpack
 from reviser.errors import DataError
 from reviser.evaluation.correction.words import ABBREVIATIONS, count_words, join_words, split_words
 from reviser.evaluation.prompts import check_there, read_named
+from reviser.mistakes.mistake_kinds import MistakeConfig
 from reviser.orders.rng import Random
 
 Words = Sequence[str]
@@ -104,14 +111,44 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def read_pairs(file: str | Path, n: int | None = None, seed: int = 0) -> CorrectionTask:
-    """The task of a file of pairs."""
-    pairs = draw(_read_objects(Path(file)), n, seed)
+    """The task of a file of pairs, or of the held-out pairs of a data folder."""
+    is_folder = Path(file).is_dir()
+    pairs = draw(_read_held_out(Path(file)) if is_folder else _read_objects(Path(file)), n, seed)
     if not pairs:
         raise DataError(f"{file}: no pairs in it; a pair is a line with `before` and `after`")
     kinds = [str(pair.get("kind") or "none") for pair in pairs]
     references: list[list[Words]] = [[split_words(pair["after"])] for pair in pairs]
     texts = [pair["before"] for pair in pairs]
-    return CorrectionTask(Path(file).name, texts, references, kinds if any(map(_has_kind, pairs)) else [])
+    name = f"pairs in {Path(file).name}" if is_folder else Path(file).name
+    return CorrectionTask(name, texts, references, kinds if any(map(_has_kind, pairs)) else [])
+
+
+def _read_held_out(folder: Path) -> Iterator[dict[str, Any]]:
+    shards = Shards.open(folder, "heldout")
+    for document in np.flatnonzero(shards.cuts).tolist():
+        ids, cut = shards[document].tolist(), int(shards.cuts[document])
+        before, after = (shards.tokenizer.decode(side) for side in (ids[:cut], ids[cut:]))
+        yield {"before": before, "after": after}
+
+
+def make_errors(folder: str | Path, n: int, seed: int = 0) -> CorrectionTask:
+    """`n` held-out sentences of a data folder with mistakes made in them, each by the kind of its only mistake."""
+    clean, tokenizer = read_clean(folder, n, seed).texts, Shards.open(folder, "heldout").tokenizer
+    maker = open_maker(Path(folder) / ERRORS, MistakeConfig(clean=0.0), tokenizer)
+    ids = [np.array(each, np.int32) for each in tokenizer.encode_many(clean)]
+    lasts = np.cumsum([len(each) for each in ids])
+    states = np.array([Random.of(seed, place).state for place in range(len(ids))], np.uint64)
+    made = maker.make(np.concatenate(ids), lasts - np.array([len(each) for each in ids]), lasts, states)
+    texts, references, kinds = list[str](), list[list[Words]](), list[str]()
+    for place, sentence in enumerate(clean):
+        mistakes, text = made.mistakes(place), tokenizer.decode(made.text(place).tolist())
+        if text != sentence:
+            texts.append(text)
+            references.append([split_words(sentence)])
+            kinds.append(mistakes[0].kind.label if len(mistakes) == 1 else "several")
+    if not texts:
+        raise DataError(f"{folder}: no mistake could be made in its {len(clean)} sentences; raise --sentences")
+    return CorrectionTask(f"errors in {Path(folder).name}", texts, references, kinds)
 
 
 def _has_kind(pair: dict[str, Any]) -> bool:

@@ -37,8 +37,8 @@ class Corrections(Suite):
     description: ClassVar[str] = (
         "Have systems correct texts and compare what they make of them with what people made: GLEU, and precision, "
         "recall and F0.5 of word edits, with jackknife errors over texts and differences to the first system. In "
-        "clean text, count false edits per 1,000 words. Give at least one of --jfleg, --pairs and --clean. Seconds "
-        "are those of one text at a time."
+        "clean text, count false edits per 1,000 words. Give at least one of --jfleg, --pairs, --errors and --clean. "
+        "Seconds are those of one text at a time."
     )
 
     system: tuple[str, ...] = option(
@@ -48,13 +48,18 @@ class Corrections(Suite):
     )
     jfleg: tuple[str, ...] = option((), metavar="FOLDER", help="NAME.src and NAME.ref0, NAME.ref1, ...; repeatable")
     pairs: tuple[str, ...] = option(
-        (), metavar="FILE", help="JSON lines with before and after, and perhaps kind; repeatable"
+        (),
+        metavar="FILE|DATA",
+        help="JSON lines with before and after, and perhaps kind, or the held-out pairs of a data folder; repeatable",
+    )
+    errors: tuple[str, ...] = option(
+        (), metavar="DATA", help="a data folder: held-out sentences with mistakes made by its errors.npz; repeatable"
     )
     clean: tuple[str, ...] = option(
         (), metavar="TEXTS", help="files, folders or a data folder of documents without mistakes; repeatable"
     )
     n: int | None = option(None, help="maximum number of texts of each --jfleg and --pairs (default: all)")
-    sentences: int = option(600, help="sentences cut out of each --clean (default: 600)")
+    sentences: int = option(600, help="sentences cut out of each --errors and --clean (default: 600)")
     seed: int = option(0, help="random seed of which texts, and of the references that GLEU draws (default: 0)")
     timed: int = option(50, help="texts of each set that are corrected one at a time, to time it (default: 50)")
     threads: int | None = option(None, help="CPU threads of models (default: as many as torch takes)")
@@ -65,8 +70,10 @@ class Corrections(Suite):
         self.at_least(1, "n", "sentences", "threads")
         self.at_least(0, "timed")
         parse_correctors(self.system)
-        if not (self.jfleg or self.pairs or self.clean):
-            raise ConfigError("there is nothing to correct; give at least one of --jfleg, --pairs and --clean")
+        if not (self.jfleg or self.pairs or self.errors or self.clean):
+            raise ConfigError(
+                "there is nothing to correct; give at least one of --jfleg, --pairs, --errors and --clean"
+            )
 
     def run(self, listener: Listener = SILENT) -> dict[str, Any]:
         import torch
@@ -105,10 +112,11 @@ class Corrections(Suite):
         return [file for side in sides for file in side] + [file for file in others if file.is_file()]
 
     def _tasks(self) -> list[CorrectionTask]:
-        from reviser.evaluation.correction.tasks import read_clean, read_jfleg, read_pairs
+        from reviser.evaluation.correction.tasks import make_errors, read_clean, read_jfleg, read_pairs
 
         tasks = [task for folder in self.jfleg for task in read_jfleg(folder, self.n, self.seed)]
         tasks += [read_pairs(file, self.n, self.seed) for file in self.pairs]
+        tasks += [make_errors(folder, self.sentences, self.seed) for folder in self.errors]
         tasks += [read_clean(path, self.sentences, self.seed) for path in self.clean]
         names = [task.name for task in tasks]
         if twice := next((name for name in names if names.count(name) > 1), None):
