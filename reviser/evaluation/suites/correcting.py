@@ -30,7 +30,7 @@ class Corrections(Suite):
     summary: ClassVar[str] = "how well systems correct texts: GLEU, F0.5, and what they change in clean text"
     examples: ClassVar[str] = (
         "  reviser eval edits --pairs heldout.jsonl --clean c4.jsonl --system source --system codespell "
-        "--system shipped\n"
+        "--system ours=runs/proof\n"
         "  reviser eval edits --jfleg jfleg/ --system harper --harper node/ --system ours=runs/mine,stop_bias=1 "
         "--system twin=runs/twin,rewrites=true --threads 1 --out results/edits.json"
     )
