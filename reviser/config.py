@@ -31,6 +31,8 @@ from reviser.files import write_json
 Config = TypeVar("Config")
 FEW_SETTINGS = 12
 """An error lists at most this many; a run has several times as many."""
+MOST_AHEAD = 8
+"""The largest pointer_ahead."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ class ModelConfig:
     operators: tuple[str, ...] = ("move",)
     pointer_width: int = 64
     """Width of the queries and keys that say where a JUMP goes; without the operator jump there are none."""
+    pointer_ahead: int = 0
+    """How many states behind the step that inserted a token its key takes in, so that it knows what follows."""
     canvas: CanvasConfig = field(default_factory=CanvasConfig)
 
     def __post_init__(self) -> None:
@@ -124,6 +128,8 @@ class ModelConfig:
 
     def _check_pointer(self) -> None:
         _at_least("pointer_width", self.pointer_width, 1)
+        if not 0 <= self.pointer_ahead <= MOST_AHEAD:
+            raise ConfigError(f"pointer_ahead is {self.pointer_ahead}; it must be from 0 to {MOST_AHEAD}")
         enabled = check_operators(self.operators)
         if "jump" in enabled and (shared := enabled & {"copy", "paste"}):
             raise ConfigError(

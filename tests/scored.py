@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from hypothesis import strategies as st
 from tiny import show
+from torch import Tensor
 
 from reviser.canvas import CLOSED, Rules, apply, valid_actions
 from reviser.decoding.reference import draft_history
@@ -24,6 +25,16 @@ def protected(draw: st.DrawFn, tokens: list[int], rules: Rules) -> Draft:
         marks[-1] &= ~CLOSED
         places = [len(tokens)]
     return Draft(tuple(tokens), draw(st.sampled_from(places)), rules, tuple(marks))
+
+
+def plain_keys(model: Transformer, states: Tensor) -> Tensor:
+    """The pointer's keys [T, P] of steps with these states [T, d], as the last one sees them, term by term."""
+    assert model.pointer is not None
+    matrices, T = [model.pointer.key_matrix.weight], len(states)
+    if model.pointer.ahead_matrix is not None:
+        matrices += model.pointer.ahead_matrix.weight.split(len(matrices[0]))
+    terms = [[K @ states[s + j] for j, K in enumerate(matrices) if s + j < T] for s in range(T)]
+    return torch.stack([torch.stack(each).sum(dim=0) for each in terms])
 
 
 @torch.no_grad()
@@ -50,7 +61,8 @@ def score_actions(
         if jumps:
             assert model.pointer is not None
             at = [(0, *births)[alphabet.landing(each)] for each in jumps]
-            landed = (model.pointer.key(hidden[at]) @ model.pointer.query(now)).log_softmax(-1).tolist()
+            keys = plain_keys(model, hidden[: first + index + 1])[at]
+            landed = (keys @ model.pointer.query(now)).log_softmax(-1).tolist()
             some = log_p.pop(alphabet.size - 1)
             log_p |= {each: some + score for each, score in zip(jumps, landed, strict=True)}
         scored.append(log_p)

@@ -34,8 +34,9 @@ def folder(tmp_path: Path) -> Path:
         replace(TINY, norm="layer", qk_norm=False, activation="gelu", positions="absolute", tied=False),
         replace(TINY, canvas=CanvasConfig("window", window=2, slot_width=4)),
         replace(TINY, canvas=CanvasConfig("cross", gate="scalar")),
+        replace(TINY, operators=("jump",), pointer_ahead=2),
     ],
-    ids=["modern", "author", "window", "cross"],
+    ids=["modern", "author", "window", "cross", "pointer"],
 )
 def test_a_model_comes_back_from_its_folder(config: ModelConfig, tmp_path: Path) -> None:
     model = Transformer(config)

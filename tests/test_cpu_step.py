@@ -44,6 +44,7 @@ configs = st.builds(
     qk_norm=st.booleans(), activation=st.sampled_from(["gelu", "relu2", "swiglu"]),
     positions=st.sampled_from(["rope", "absolute"]), tied=st.booleans(),
     operators=st.sampled_from([("move",), ("move", "jump")]), pointer_width=st.integers(1, 19),
+    pointer_ahead=st.integers(0, 3),
 )  # fmt: skip
 
 

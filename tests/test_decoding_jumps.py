@@ -21,7 +21,11 @@ from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft
 
-MODELS = {kind: make_model(kind, ("move", "delete", "replace", "swap", "cut", "jump")) for kind in KINDS}
+OPERATORS = ("move", "delete", "replace", "swap", "cut", "jump")
+MODELS = {kind: make_model(kind, OPERATORS) for kind in KINDS}
+AHEAD = {kind: make_model(kind, OPERATORS, ahead=2) for kind in KINDS}
+"""The keys of their pointers look ahead."""
+models = st.sampled_from([MODELS, AHEAD])
 ALPHABET = MODELS["none"].config.alphabet
 OPERATOR_SETS = [
     frozenset(names.split())
@@ -62,10 +66,12 @@ def assert_protected(draft: Draft, written: Decoded) -> None:
 @pytest.mark.parametrize("max_examples", [12, pytest.param(200, marks=pytest.mark.slow)])
 def test_all_decoders_write_what_the_plain_one_writes(max_examples):
     @settings(max_examples=max_examples)
-    @given(st.sampled_from(KINDS), st.sampled_from(OPERATOR_SETS), many_samplings, st.integers(1, 4), st.data())
-    def try_some(kind, operators, sampling, num_rows, data):
+    @given(
+        models, st.sampled_from(KINDS), st.sampled_from(OPERATOR_SETS), many_samplings, st.integers(1, 4), st.data()
+    )
+    def try_some(models, kind, operators, sampling, num_rows, data):
         check_writing(
-            MODELS[kind], sampling, num_rows, data.draw(st.lists(requests(operators), min_size=1, max_size=6))
+            models[kind], sampling, num_rows, data.draw(st.lists(requests(operators), min_size=1, max_size=6))
         )
 
     try_some()
@@ -86,9 +92,9 @@ def check_writing(model, sampling, num_rows, asked):
 @pytest.mark.parametrize("max_examples", [12, pytest.param(200, marks=pytest.mark.slow)])
 def test_cached_probabilities_are_those_of_one_forward_pass(max_examples):
     @settings(max_examples=max_examples)
-    @given(st.sampled_from(KINDS), st.sampled_from(OPERATOR_SETS), many_samplings, st.data())
-    def try_some(kind, operators, sampling, data):
-        check_scores(MODELS[kind], sampling, data.draw(st.lists(requests(operators), min_size=1, max_size=3)))
+    @given(models, st.sampled_from(KINDS), st.sampled_from(OPERATOR_SETS), many_samplings, st.data())
+    def try_some(models, kind, operators, sampling, data):
+        check_scores(models[kind], sampling, data.draw(st.lists(requests(operators), min_size=1, max_size=3)))
 
     try_some()
 
@@ -128,7 +134,7 @@ def test_models_jump_and_streams_say_so(kind: str) -> None:
 
 
 def test_int8_steps_write_and_repeat_themselves() -> None:
-    model, rules = MODELS["window"], Rules(ALPHABET, OPERATOR_SETS[1], max_length=24)
+    model, rules = AHEAD["window"], Rules(ALPHABET, OPERATOR_SETS[1], max_length=24)
     asked = [Request(Draft.edit(list(range(n)), rules), 25, n) for n in range(5)]
     first, second = (Engine(model, LIVELY, 2, CpuStep(model, "int8")).write(asked) for _ in range(2))
     assert first == second
@@ -187,9 +193,10 @@ def test_the_gpus_board_and_chooser_jump_alike_in_an_engine(
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("ahead", [0, 2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_on_a_gpu_the_captured_step_jumps_as_the_plain_decoder_does(kind: str) -> None:
-    model = make_model(kind, MODELS[kind].config.operators).cuda()
+def test_on_a_gpu_the_captured_step_jumps_as_the_plain_decoder_does(kind: str, ahead: int) -> None:
+    model = make_model(kind, OPERATORS, ahead).cuda()
     for sampling in (GREEDY_JUMPS, LIVELY, Sampling(top_k=7, top_p=0.9, min_p=0.02, no_repeat=2, calm=True)):
         engine = Engine(model, sampling, num_rows=3, num_alternatives=3)
         for operators in OPERATOR_SETS:

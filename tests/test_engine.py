@@ -26,11 +26,12 @@ CONTEXT = 48
 EDITING = tuple(name for name in OPERATORS if name != "jump")
 
 
-def make_model(kind: str, operators: tuple[str, ...] = EDITING) -> Transformer:
+def make_model(kind: str, operators: tuple[str, ...] = EDITING, ahead: int = 0) -> Transformer:
     torch.manual_seed(5)
     config = ModelConfig(
         num_text=30, pad=29, num_layers=2, width=32, num_heads=2, ff_width=48, context=CONTEXT, max_length=24,
-        operators=operators, canvas=CanvasConfig(kind=kind, window=3, slot_width=8),  # type: ignore[arg-type]
+        operators=operators, pointer_ahead=ahead,
+        canvas=CanvasConfig(kind=kind, window=3, slot_width=8),  # type: ignore[arg-type]
     )  # fmt: skip
     model = Transformer(config).eval()
     # A fresh model's residual branches are zero; these make its scores differ from state to state.

@@ -3,6 +3,7 @@
 import json
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -328,6 +329,18 @@ def test_what_a_model_cannot_write_has_no_cost(given, message):
 def test_a_model_that_pastes_may_write_more_tokens_than_it_takes_actions():
     pasting = ModelConfig(**{**vars(CONFIG), "operators": ("move", "copy", "paste")})
     assert flops(pasting, tokens=8, actions=5).macs == flops(pasting, tokens=5).macs
+
+
+def test_each_state_that_a_pointers_keys_take_in_costs_what_pytorch_counts():
+    plain, ahead = (replace(CONFIG, operators=("jump",), pointer_width=7, pointer_ahead=A) for A in (0, 3))
+    counted = []
+    for config in (plain, ahead):
+        with counting() as counter:
+            write(Transformer(config).eval(), [config.alphabet.start, *[1] * 8], prompt=4)
+        counted.append(macs(counter))
+    assert (
+        flops(ahead, 5, prompt=4).macs - flops(plain, 5, prompt=4).macs == counted[1] - counted[0] == 9 * 3 * 7 * 32
+    )
 
 
 def test_a_diffusion_model_takes_a_step_at_least():

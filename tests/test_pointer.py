@@ -1,8 +1,13 @@
 """The pointer: what a JUMP costs in packed rows is what plain decoding would give it, and all actions sum to one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scored import plain_keys
 
 from reviser.actions import Alphabet
 from reviser.canvas import Canvas, Rules, apply, valid_actions, valid_landings, valid_mask
@@ -10,24 +15,25 @@ from reviser.config import CanvasConfig, ModelConfig
 from reviser.data.examples import Examples
 from reviser.data.packing import Packer
 from reviser.errors import ConfigError
+from reviser.model.cache import Cache
 from reviser.model.conditioning import CanvasInput
 from reviser.model.loss import allowed
 from reviser.model.pointer import score_landings
-from reviser.model.transformer import Transformer
+from reviser.model.transformer import Transformer, num_parameters
 from reviser.orders.history import follow_births
 from reviser.orders.policies import Runs
 from reviser.orders.rng import Random
-from reviser.training.objective import Objective, find_jumps, label_nats, to_inputs
+from reviser.training.objective import Objective, find_jumps, jump_nats, label_nats, to_inputs
 
 ALPHABET = Alphabet(num_text=30, pad=29)
 CPU = torch.device("cpu")
 
 
-def _model(kind="window", operators=("jump",)):
+def _model(kind="window", operators=("jump",), ahead=0):
     torch.manual_seed(5)
     config = ModelConfig(
         num_text=30, pad=29, num_layers=2, width=32, num_heads=2, ff_width=64, context=96, max_length=40,
-        operators=operators, pointer_width=8, canvas=CanvasConfig(kind=kind, window=2, slot_width=8),
+        operators=operators, pointer_width=8, pointer_ahead=ahead, canvas=CanvasConfig(kind=kind, window=2, slot_width=8),
     )  # fmt: skip
     model = Transformer(config)
     for parameter in model.parameters():
@@ -74,14 +80,14 @@ def _log_probabilities(model, hidden, canvas, births, rules):
     if not (landings := valid_landings(canvas, rules)):
         return found
     steps = torch.tensor([[births[place - 1] if place else 0 for place in landings]])
-    query, keys = model.pointer.query(hidden[:, -1]), model.pointer.key(hidden)
-    where = score_landings(query, keys, steps)[0]
+    where = score_landings(model.pointer.query(hidden[:, -1]), plain_keys(model, hidden[0])[None], steps)[0]
     return found | {alphabet.jump(p): (rows[-1] + where[k]).item() for k, p in enumerate(landings)}
 
 
 @torch.no_grad()
-def test_packed_rows_cost_what_each_history_costs_alone():
-    model, rules = _model().double(), Rules(ALPHABET, frozenset({"jump"}), max_length=40)
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_packed_rows_cost_what_each_history_costs_alone(ahead):
+    model, rules = _model(ahead=ahead).double(), Rules(ALPHABET, frozenset({"jump"}), max_length=40)
     order, examples = Runs(jump=0.4, start="uniform", by="pointer"), _examples(12)
     drawn = Packer(order, rules, model.config.canvas, row=96).pack(examples)
     nats = label_nats(model, to_inputs(drawn, 96, CPU))
@@ -97,9 +103,13 @@ def test_packed_rows_cost_what_each_history_costs_alone():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("operators", [("jump",), ("move", "delete", "replace", "jump")])
-def test_the_probabilities_of_all_valid_actions_sum_to_one(operators):
-    model, rules, rng = _model("none", operators), Rules(ALPHABET, frozenset(operators), max_length=40), Random.of(3)
+@pytest.mark.parametrize(("operators", "ahead"), [(("jump",), 1), (("move", "delete", "replace", "jump"), 0)])
+def test_the_probabilities_of_all_valid_actions_sum_to_one(operators, ahead):
+    model, rules, rng = (
+        _model("none", operators, ahead),
+        Rules(ALPHABET, frozenset(operators), max_length=40),
+        Random.of(3),
+    )
     canvas, births, history = Canvas(), (), [ALPHABET.start]
     for step in range(60):
         hidden = model.hidden(torch.tensor([history]))
@@ -114,7 +124,7 @@ def test_the_probabilities_of_all_valid_actions_sum_to_one(operators):
 
 
 def test_the_loss_is_the_sum_of_the_nats_and_reaches_the_pointer():
-    model, rules = _model(), Rules(ALPHABET, frozenset({"jump"}), max_length=40)
+    model, rules = _model(ahead=1), Rules(ALPHABET, frozenset({"jump"}), max_length=40)
     drawn = Packer(Runs(jump=0.4, start="uniform", by="pointer"), rules, model.config.canvas, row=96).pack(
         _examples(9)
     )
@@ -122,16 +132,72 @@ def test_the_loss_is_the_sum_of_the_nats_and_reaches_the_pointer():
     total = Objective(model, fuse=False)(inputs)
     assert total.item() == pytest.approx(label_nats(model, inputs).sum().item(), rel=1e-5)
     total.backward()
-    for matrix in (model.pointer.query_matrix, model.pointer.key_matrix):
+    for matrix in (model.pointer.query_matrix, model.pointer.key_matrix, model.pointer.ahead_matrix):
         assert matrix.weight.grad.abs().sum() > 0
 
 
 def test_rows_without_a_jump_still_give_the_pointer_a_gradient_of_zero():
-    model, rules = _model(), Rules(ALPHABET, frozenset({"jump"}), max_length=40)
+    model, rules = _model(ahead=1), Rules(ALPHABET, frozenset({"jump"}), max_length=40)
     drawn = Packer(Runs(jump=0.0, start="end", by="pointer"), rules, model.config.canvas, row=96).pack(_examples(4))
     assert find_jumps(drawn) is None
     Objective(model, fuse=False)(to_inputs(drawn, 96, CPU)).backward()
-    assert model.pointer.key_matrix.weight.grad.abs().sum() == 0
+    for parameter in model.pointer.parameters():
+        assert parameter.grad.abs().sum() == 0
+
+
+MODELS_AHEAD = [_model("none", ahead=ahead) for ahead in range(4)]
+
+
+@torch.no_grad()
+@settings(max_examples=30)
+@given(
+    st.integers(0, 3),
+    st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3).filter(any), min_size=1, max_size=6),
+    st.integers(0, 99),
+)
+def test_cached_keys_are_what_the_last_step_sees_of_them(ahead, chunks, seed):
+    """However many steps come at once, for rows that go on or stand still as they like."""
+    model, rng, histories = MODELS_AHEAD[ahead], Random.of(seed), [[], [], []]
+    cache = Cache.empty(model.config, 3, context=30)
+    for counts in chunks:
+        actions = torch.tensor([[rng.below(29) for _ in range(max(counts))] for _ in counts])
+        model.step(actions, CanvasInput(), cache, torch.tensor(counts))
+        for history, row, count in zip(histories, actions.tolist(), counts, strict=True):
+            history.extend(row[:count])
+    filled = torch.tensor([history + [7] * (30 - len(history)) for history in histories])
+    at_once = model.pointer.keys(model.hidden(filled), cache.lengths)
+    for row, history in enumerate(histories):
+        if history:
+            wanted = plain_keys(model, model.hidden(torch.tensor([history]))[0])
+            for keys in (cache.pointers, at_once):
+                torch.testing.assert_close(keys[row, : len(history)], wanted, atol=2e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+@settings(max_examples=20)
+@given(st.integers(0, 94), st.integers(0, 99))
+def test_where_a_jump_goes_does_not_depend_on_what_comes_later(column, seed):
+    model, rules = MODELS_AHEAD[3], Rules(ALPHABET, frozenset({"jump"}), max_length=40)
+    order = Runs(jump=0.4, start="uniform", by="pointer")
+    inputs = to_inputs(Packer(order, rules, model.config.canvas, row=96).pack(_examples(9)), 96, CPU)
+    later = inputs.actions.clone()
+    later[:, column + 1 :] = torch.randint(0, 29, later[:, column + 1 :].shape, generator=torch.manual_seed(seed))
+    before, after = (
+        jump_nats(model, model.hidden(actions, inputs.canvas, inputs.layout), inputs)
+        for actions in (inputs.actions, later)
+    )
+    is_earlier = inputs.jumps[..., 0] <= column
+    torch.testing.assert_close(before[is_earlier], after[is_earlier], atol=1e-5, rtol=1e-5)
+
+
+def test_only_a_pointer_that_looks_ahead_has_a_matrix_for_that():
+    plain, ahead = (dict(model.pointer.named_parameters()) for model in (_model(), _model(ahead=3)))
+    assert list(plain) == ["query_matrix.weight", "key_matrix.weight"]
+    assert ahead.pop("ahead_matrix.weight").shape == (3 * 8, 32)
+    assert {name: each.shape for name, each in ahead.items()} == {name: each.shape for name, each in plain.items()}
+    without = replace(_model().config, operators=("move",), pointer_ahead=3)
+    assert Transformer(without).pointer is None
+    assert num_parameters(replace(_model().config, pointer_ahead=3)) == num_parameters(_model().config) + 3 * 8 * 32
 
 
 def test_jump_and_paste_do_not_go_together():

@@ -238,6 +238,20 @@ def test_training_begins_with_the_weights_it_is_given(data: Path, tmp_path: Path
         make_trainer(data, "train.init=nowhere").begin()
 
 
+@pytest.mark.parametrize("operators", ["move", "jump"])
+def test_what_is_missing_of_a_pointer_is_fresh_at_first(operators: str, data: Path, tmp_path: Path) -> None:
+    given = random_model(replace(SETTINGS.model, operators=(operators,)))
+    save_pretrained(given, tmp_path / "given", Shards.open(data, "train").tokenizer)
+    jumping = "model.operators=jump", "model.pointer_ahead=2", "data.order=runs:jump=0.1,by=pointer"
+    trainer = make_trainer(data, f"train.init={tmp_path / 'given'}", *jumping)
+    fresh = {name: tensor.clone() for name, tensor in weights(trainer.model).items()}
+    trainer.begin()
+    begun = weights(trainer.model)
+    assert begun["pointer.ahead_matrix.weight"].shape == (2 * 64, 32)
+    for name, tensor in begun.items():
+        assert torch.equal(tensor, weights(given).get(name, fresh[name])), name
+
+
 def test_half_precision_trains(data: Path) -> None:
     # One row: a CPU without half precision takes its time.
     few = ["train.steps=1", "train.rows=1", "data.row=64", "train.eval_examples=1", "train.eval_length=4"]

@@ -55,7 +55,7 @@ def decode(model: Transformer, draft: Draft, sampling: Sampling, max_actions: in
         )
         if model.pointer is not None and int(chosen) == rules.alphabet.num_text + JUMP:
             landings = _tensor([find_births(canvas, births, valid_landings(canvas, rules, left))], model)
-            query, keys = model.pointer.query(hidden[:, -1]), model.pointer.key(hidden)
+            query, keys = model.pointer.query(hidden[:, -1]), model.pointer.keys(hidden)
             chosen, landed = chooser.land(chosen, query, keys, landings, _chance(number, len(actions), 1, model))
             score = score + landed
         action = int(chosen)

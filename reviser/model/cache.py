@@ -30,7 +30,7 @@ class Cache:
     lengths: Tensor
     """[B] int64: steps of each row."""
     pointers: Tensor | None = None
-    """[B, context + 1, P]: what a JUMP's pointer compares with, where the model has one."""
+    """[B, context + 1, P]: what a JUMP's pointer compares with, where the model has one, as the last step sees it."""
 
     @classmethod
     def empty(
@@ -69,11 +69,17 @@ class Cache:
             slots = slots.where(offsets < counts[:, None], self.context)
         return positions, slots
 
-    def point(self, keys: Tensor, slots: Tensor) -> None:
-        """Write the pointer's keys [B, S, P] to their slots."""
-        if self.pointers is not None:
-            rows = torch.arange(len(keys), device=keys.device)[:, None]
-            self.pointers[rows, slots] = keys.to(self.pointers.dtype)
+    def point(self, parts: Tensor, slots: Tensor) -> None:
+        """Begin the pointer's keys of new steps, and add to those of the steps before, by parts [B, S, A + 1, P]."""
+        if self.pointers is None:
+            return
+        rows, parts = torch.arange(len(parts), device=parts.device)[:, None], parts.to(self.pointers.dtype)
+        self.pointers[rows, slots] = parts[:, :, 0]
+        for j in range(1, parts.shape[2]):
+            # What has no step to go to goes where nobody reads.
+            is_there = (slots >= j) & (slots < self.context)
+            earlier = (slots - j).where(is_there, self.context)
+            self.pointers[rows, earlier] = self.pointers[rows, earlier] + parts[:, :, j]
 
     def bias(self, positions: Tensor, span: int) -> Tensor:
         """[B, 1, S, span]: 0 where a step sees a slot, -inf elsewhere."""

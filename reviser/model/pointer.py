@@ -4,15 +4,23 @@
     position    0     1    2    3   4          JUMP 1 goes behind "The": its score is query(h4) . key(h1)
 
 A boundary is named by the token on its left, and that by the step which inserted it; the front by START. Nothing
-about a past step changes when the canvas does, so keys are computed once and cached, and a canvas of any length needs
-no new weights. The head scores JUMP as one action; the pointer's softmax over the valid boundaries shares that
-probability out:
+about a past step changes when the canvas does, so keys are cached, and a canvas of any length needs no new weights.
+The head scores JUMP as one action; the pointer's softmax over the valid boundaries shares that probability out:
 
     p(JUMP i) = p(JUMP) p(i | JUMP)
 
 So probabilities of all valid actions sum to one, and steps that do not jump pay nothing for the pointer.
 
-Shape letters: B rows, T positions, J jumps, P pointer width, d width.
+The state of step s has seen nothing behind its token: that "a" is wrong in "a apple" shows one step later. With
+`pointer_ahead` = A the key of s takes in the next A states of the history, as far as step t knows them, the one that
+makes the query:
+
+    key_s(t) = K_0 h_s + K_1 h_(s+1) + .. + K_A h_(s+A)          only terms with s + j <= t
+
+Seen from step t: it gives K_0 h_t to its own key and adds K_j h_t to that of step t - j. These are its parts. So a
+cache that adds them as steps come always holds key_s(t).
+
+Shape letters: B rows, T positions, J jumps, A steps ahead, P pointer width, d width.
 """
 
 from __future__ import annotations
@@ -20,26 +28,47 @@ from __future__ import annotations
 from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reviser.config import ModelConfig
 
 
 class Pointer(nn.Module):
-    """Two matrices from hidden states [.., d] to queries and keys [.., P]."""
+    """Matrices from hidden states [.., d] to queries [.., P] and to the parts of keys, K_0 and all others."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.query_matrix = nn.Linear(config.width, config.pointer_width, bias=False)
-        self.key_matrix = nn.Linear(config.width, config.pointer_width, bias=False)
-        self.scale = config.pointer_width**-0.5
+        d, P, A = config.width, config.pointer_width, config.pointer_ahead
+        self.query_matrix = nn.Linear(d, P, bias=False)
+        self.key_matrix = nn.Linear(d, P, bias=False)
+        self.ahead_matrix = nn.Linear(d, A * P, bias=False) if A else None
+        self.scale = P**-0.5
 
     def query(self, hidden: Tensor) -> Tensor:
         """Scaled, so that scores are plain products."""
         return cast(Tensor, self.query_matrix(hidden) * self.scale)
 
-    def key(self, hidden: Tensor) -> Tensor:
-        return cast(Tensor, self.key_matrix(hidden))
+    def parts(self, hidden: Tensor) -> Tensor:
+        """[.., A + 1, P]: what each step gives to its own key, and to the keys of the A steps before it."""
+        own = self.key_matrix(hidden)
+        if self.ahead_matrix is None:
+            return cast(Tensor, own[..., None, :])
+        return torch.cat([own, self.ahead_matrix(hidden)], dim=-1).view(*own.shape[:-1], -1, own.shape[-1])
+
+    def keys(self, hidden: Tensor, counts: Tensor | None = None) -> Tensor:
+        """[B, T, d] states of whole histories to [B, T, P]: the keys of all steps, as the last step sees them.
+
+        `counts` [B] says how many steps of a row are real (None: all); the keys of the rest mean nothing.
+        """
+        parts, T = self.parts(hidden), hidden.shape[1]
+        if counts is not None:
+            is_real = torch.arange(T, device=hidden.device) < counts[:, None]
+            parts = parts.masked_fill(~is_real[..., None, None], 0)
+        keys = parts[:, :, 0].clone()
+        for j in range(1, min(parts.shape[2], T)):
+            keys[:, :-j] += parts[:, j:, j]
+        return keys
 
 
 def score_landings(queries: Tensor, keys: Tensor, births: Tensor) -> Tensor:
@@ -54,19 +83,32 @@ def score_landings(queries: Tensor, keys: Tensor, births: Tensor) -> Tensor:
     return (picked - total).masked_fill(births < 0, -torch.inf)
 
 
-def landing_nats(queries: Tensor, keys: Tensor, jumps: Tensor, deaths: Tensor) -> Tensor:
+def landing_nats(queries: Tensor, parts: Tensor, jumps: Tensor, deaths: Tensor) -> Tensor:
     """The nats of where jumps go, [B, J]: rows of packed examples, each jump among the steps of its own example.
 
-    queries [B, J, P], keys [B, T, P]. jumps [B, J, 4]: the column before a JUMP, then steps of its example: that
-    column's, the one that the JUMP goes to (-1: no jump at all), the one of the token left of the cursor. A step s is
-    a landing at step t where s <= t < deaths[B, T], which counts in steps too.
+    queries [B, J, P], parts [B, T, A + 1, P]. jumps [B, J, 4]: the column before a JUMP, then steps of its example:
+    that column's, the one that the JUMP goes to (-1: no jump at all), the one of the token left of the cursor. A step
+    s is a landing at step t where s <= t < deaths[B, T], which counts in steps too.
     """
     column, step, point, here = jumps.unbind(dim=-1)
-    columns, first, is_jump = torch.arange(keys.shape[1], device=keys.device), column - step, point >= 0
-    scores = (queries @ keys.transpose(1, 2)).float()
+    columns, first, is_jump = torch.arange(parts.shape[1], device=parts.device), column - step, point >= 0
+    scores = _score_columns(queries, parts, column)
     is_there = (columns >= first[..., None]) & (columns <= column[..., None])
     is_there &= (deaths[:, None] > step[..., None]) & (columns != (first + here)[..., None])
     # What fills up a row points somewhere, so that no softmax is empty.
     is_there |= ~is_jump[..., None]
     log_p = scores.masked_fill(~is_there, -torch.inf).log_softmax(dim=-1)
     return -log_p.gather(-1, (first + point).clamp(min=0)[..., None])[..., 0].where(is_jump, 0.0)
+
+
+def _score_columns(queries: Tensor, parts: Tensor, column: Tensor) -> Tensor:
+    """[B, J, T] float32: each query's products with the keys of all columns, as its own column [B, J] sees them.
+
+    A landing and a query are of one example, so what is between them is too.
+    """
+    T, scores = parts.shape[1], (queries @ parts[:, :, 0].transpose(1, 2)).float()
+    for j in range(1, min(parts.shape[2], T)):
+        more = (queries @ parts[:, j:, j].transpose(1, 2)).float()
+        is_known = torch.arange(j, T, device=parts.device) <= column[..., None]
+        scores = scores + F.pad(more.where(is_known, 0.0), (0, j))
+    return scores

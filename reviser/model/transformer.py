@@ -150,7 +150,7 @@ class Transformer(nn.Module):
         kernels = [partial(cache.attend, layer=layer, slots=slots, bias=bias) for layer in layers]
         hidden = self._run(actions, canvas, positions.clamp(max=self.config.context - 1), kernels)
         if self.pointer is not None:
-            cache.point(self.pointer.key(hidden), slots)
+            cache.point(self.pointer.parts(hidden), slots)
         cache.lengths.add_(S if counts is None else counts)
         return hidden
 

@@ -291,7 +291,8 @@ class Trainer:
     def begin(self) -> None:
         """Begin with the weights of train.init, where there is one; a resumed run has its own.
 
-        A model that JUMPs may begin with one that does not: its pointer is fresh then.
+        A model that JUMPs may begin with one that does not, and a pointer that looks ahead with one that does not:
+        what is missing of the pointer is fresh then.
         """
         source = self.settings.train.init
         if not source:

@@ -193,7 +193,7 @@ def jump_nats(model: Transformer, hidden: Tensor, inputs: Inputs) -> Tensor | No
     rows = torch.arange(len(hidden), device=hidden.device)[:, None]
     before = hidden.flatten(0, 1).index_select(0, (rows * hidden.shape[1] + inputs.jumps[..., 0]).flatten())
     queries = model.pointer.query(before).view(*inputs.jumps.shape[:2], -1)
-    return landing_nats(queries, model.pointer.key(hidden), inputs.jumps, inputs.deaths)
+    return landing_nats(queries, model.pointer.parts(hidden), inputs.jumps, inputs.deaths)
 
 
 @torch.no_grad()

@@ -70,7 +70,9 @@ class Panels(NamedTuple):
     flat: Array
     """[G, features W]: the units again."""
     points: Array
-    """The keys of the model's pointer; no features where there is none."""
+    """What positions give to their own keys of the model's pointer; no features where there is none."""
+    ahead: Array
+    """What they give to the keys of positions before them."""
     bytes: Array
     """[G W, columns]: the input of an int8 matrix, a position a row."""
     scales: Array
@@ -270,12 +272,12 @@ def _make_read(digest: int) -> Any:
         """Put prompts into rows of a cache, and what stands behind their last positions into hidden [n, d].
 
         `memory` [L, 2] holds the addresses of the cache's keys and values. Where hidden has a row for every position,
-        all of them are taken to the end. `point` is the matrix of the pointer's keys, by its addresses.
+        all of them are taken to the end. `point` holds the addresses of the pointer's two matrices for keys.
         """
         if not digest:  # named, so that the closure holds it
             return
         d, F, x, zero, one = shape.width, shape.ff_width, panels.x, np.int64(0), np.int64(1)
-        N, W, P = len(prompts.rows), panels.x.shape[2], panels.points.shape[1]
+        N, W, P, Q = len(prompts.rows), panels.x.shape[2], panels.points.shape[1], panels.ahead.shape[1]
         last_layer = len(layers) - 1 if len(hidden) < N else len(layers)
         slots, bands = shape.slots * shape.slot_width, 2 if shape.activation == kernels.SWIGLU else 1
         columns, heads = kernels._share(d, member, size), kernels._share(shape.num_heads, member, size)
@@ -332,6 +334,9 @@ def _make_read(digest: int) -> Any:
             target = _round_together(point[1], panels.normed, d, panels, lanes, arrivals, size, target)
             own = kernels._share(P, member, size)
             _multiply(point, P, P, d, panels.normed, panels, N, panels.points, zero, own)
+        if Q:
+            own = kernels._share(Q, member, size)
+            _multiply(point[2:], Q, Q, d, panels.normed, panels, N, panels.ahead, zero, own)
         kernels._meet(arrivals, size, target)
 
     return read

@@ -97,9 +97,11 @@ class CpuStep:
         self._turns = _turns(model.config)
         self._widths, self._num_actions = _widths(self._shape), model.config.alphabet.size
         self._memories: WeakKeyDictionary[Cache, Array] = WeakKeyDictionary()
-        self._point = np.zeros(2, np.int64)
+        self._point = np.zeros(4, np.int64)
         if model.pointer is not None:
-            self._point[:] = self._matrix(model.pointer.key_matrix.weight)
+            self._point[:2] = self._matrix(model.pointer.key_matrix.weight)
+            if model.pointer.ahead_matrix is not None:
+                self._point[2:] = self._matrix(model.pointer.ahead_matrix.weight)
 
     def step(self, actions: Tensor, canvas: CanvasInput, cache: Cache, counts: Tensor | None = None) -> Tensor:
         """As `Transformer.step`; what comes out of rows without an action is 0."""
@@ -117,13 +119,21 @@ class CpuStep:
         return torch.from_numpy(hidden)
 
     def _keep_pointers(self, cache: Cache, rows: Array, hidden: Array) -> None:
-        """The pointer's keys of steps that were just taken, to their slots."""
+        """`Cache.point` for steps that were just taken."""
         if cache.pointers is None:
             return
-        keys = np.empty((len(rows), cache.pointers.shape[2]), np.float32)
+        slots, pointers = np.minimum(cache.lengths.numpy()[rows] - 1, cache.context), cache.pointers.numpy()
+        P, A = pointers.shape[2], self.model.config.pointer_ahead
+        keys, states = np.empty((len(rows), P), np.float32), hidden[rows, 0]
         # One member alone: to wake the others would take longer.
-        kernels.score(0, 1, np.zeros(1, np.int64), self._point, hidden[rows, 0], keys)
-        cache.pointers.numpy()[rows, np.minimum(cache.lengths.numpy()[rows] - 1, cache.context)] = keys
+        kernels.score(0, 1, np.zeros(1, np.int64), self._point, states, keys)
+        pointers[rows, slots] = keys
+        if A:
+            more = np.empty((len(rows), A * P), np.float32)
+            kernels.score(0, 1, np.zeros(1, np.int64), self._point[2:], states, more)
+            earlier = slots[:, None] - np.arange(1, A + 1)
+            n, j = np.nonzero((earlier >= 0) & (slots < cache.context)[:, None])
+            pointers[rows[n], earlier[n, j]] += more.reshape(-1, A, P)[n, j]
 
     def read(self, drafts: DraftInputs, rows: Tensor, cache: Cache) -> Tensor:
         """Put drafts [n, S] into rows [n] of the cache, whatever those held; [n, d] behind the last entry of each."""
@@ -137,10 +147,18 @@ class CpuStep:
         self._run(prompt_kernels.read, *model, *held, prompts, panels, self._point, hidden)
         cache.lengths.index_copy_(0, rows, drafts.counts)
         if cache.pointers is not None:
-            keys = panels.points.transpose(0, 2, 1).reshape(-1, panels.points.shape[1])[:num_hidden]
-            cache.pointers.numpy()[prompts.rows, prompts.places] = keys
+            cache.pointers.numpy()[prompts.rows, prompts.places] = self._keys(prompts, panels)
             hidden = hidden[prompts.lasts]
         return torch.from_numpy(hidden)
+
+    def _keys(self, prompts: Prompts, panels: Panels) -> Array:
+        """The pointer's keys of all positions, each as the last one of its prompt sees it."""
+        N, P, A = len(prompts.rows), panels.points.shape[1], self.model.config.pointer_ahead
+        keys, more = (_rows_of(part)[:N] for part in (panels.points, panels.ahead))
+        for j in range(1, min(A + 1, N)):
+            is_same = prompts.rows[j:] == prompts.rows[:-j]
+            keys[:-j][is_same] += more[j:, (j - 1) * P : j * P][is_same]
+        return keys
 
     def logits(self, hidden: Tensor) -> Tensor:
         """As `Transformer.logits`."""
@@ -175,13 +193,14 @@ class CpuStep:
         d, _, _, num_units, _ = self._widths
         slots = shape.slots * shape.slot_width
         config = self.model.config
-        sizes = d, max(d, slots), 3 * d, d, num_units, config.pointer_width if config.has_jumps else 0
+        P = config.pointer_width if config.has_jumps else 0
+        sizes = d, max(d, slots), 3 * d, d, num_units, P, config.pointer_ahead * P
         # Lanes without a position must hold numbers.
-        x, normed, qkv, heads, units, points = (np.zeros((count, size, width), np.float32) for size in sizes)
+        x, normed, qkv, heads, units, points, ahead = (np.zeros((count, size, width), np.float32) for size in sizes)
         longest = max(d, shape.ff_width, slots) if self.weights == "int8" else 0
         padded = -(-longest // prompt_tiles.BYTES) * prompt_tiles.BYTES
         whole, scales = np.zeros((count * width, padded), np.int8), np.zeros(count * width, np.float32)
-        return Panels(x, normed, qkv, heads, units, units.reshape(count, -1), points, whole, scales)
+        return Panels(x, normed, qkv, heads, units, units.reshape(count, -1), points, ahead, whole, scales)
 
     def _embedded(self, actions: Tensor) -> Array:
         """The rows of actions in the embedding."""
@@ -246,6 +265,12 @@ class CpuStep:
         # Kept, or a model that moves elsewhere would leave the kernels with addresses of nothing.
         self._kept.append(tensor.detach().contiguous())
         return self._kept[-1].data_ptr()
+
+
+def _rows_of(panels: Array) -> Array:
+    """Panels [G, features, W] as a row for each position."""
+    G, size, W = panels.shape
+    return panels.transpose(0, 2, 1).reshape(G * W, size)
 
 
 def _integers(tensor: Tensor) -> Array:

@@ -112,12 +112,20 @@ def _keep(turned, qkv, rows, keys, values, S, places, H: tl.constexpr, D: tl.con
 
 
 @triton.jit
-def _keep_pointer(fresh, pointers, lengths, counts, places, P, BP: tl.constexpr):
-    """One row's key of the pointer to its slot, as keys and values of attention go to theirs."""
+def _keep_pointer(fresh, ahead, pointers, lengths, counts, places, P, A: tl.constexpr, BP: tl.constexpr):
+    """`Cache.point` for one row's step: its own key, and what it adds to those of the A steps before."""
     row, cols = tl.program_id(0).to(tl.int64), tl.arange(0, BP)
-    slot = tl.where(tl.load(counts + row) > 0, tl.minimum(tl.load(lengths + row), places - 1), places - 1)
+    length = tl.load(lengths + row)
+    is_real = (tl.load(counts + row) > 0) & (length < places - 1)
+    slot = tl.where(is_real, length, places - 1)
     key = tl.load(fresh + row * P + cols, mask=cols < P)
     tl.store(pointers + (row * places + slot) * P + cols, key, mask=cols < P)
+    for j in tl.static_range(1, A + 1):
+        is_in = (cols < P) & is_real & (length >= j)
+        earlier = pointers + (row * places + slot - j) * P + cols
+        more = tl.load(ahead + (row * A + j - 1) * P + cols, mask=is_in, other=0.0).to(tl.float32)
+        total = tl.load(earlier, mask=is_in, other=0.0).to(tl.float32) + more
+        tl.store(earlier, total.to(pointers.dtype.element_ty), mask=is_in)
 
 
 class Reading:
@@ -229,7 +237,7 @@ class GpuStep:
         else:
             # A pointer's keys need what stands behind every position.
             _, every = add_and_norm(model.norm, x, branch)
-            keys = model.pointer.key(every[: n * S]).unflatten(0, (n, S))
+            keys = model.pointer.keys(every[: n * S].unflatten(0, (n, S)), drafts.counts)
             cache.pointers[:, :S].index_copy_(0, rows, keys)
             hidden = every[last]
         cache.lengths.index_copy_(0, rows, drafts.counts)
@@ -275,11 +283,14 @@ class GpuStep:
         return x, mlp.down(activate(mlp.up.bias, F.linear(normed, mlp.up.weight), activation))
 
     def _point(self, pointer: Pointer, hidden: Tensor, pointers: Tensor, lengths: Tensor, counts: Tensor) -> None:
-        """Keep the pointer's keys of a step."""
+        """Keep what a step gives to the pointer's keys."""
         is_few, (_, places, P) = len(hidden) <= self.few_rows, pointers.shape
-        keys = product(pointer.key_matrix, hidden)[1] if is_few else pointer.key(hidden)
-        _keep_pointer[(len(keys),)](
-            keys, pointers, lengths, counts, places, P, BP=triton.next_power_of_2(P), num_warps=1
+        matrices = [pointer.key_matrix, *([] if pointer.ahead_matrix is None else [pointer.ahead_matrix])]
+        parts = [product(matrix, hidden)[1] if is_few else matrix(hidden) for matrix in matrices]
+        # Without states ahead the second address is of something that is never read.
+        _keep_pointer[(len(hidden),)](
+            parts[0], parts[-1], pointers, lengths, counts, places, P,
+            A=self.model.config.pointer_ahead, BP=triton.next_power_of_2(P), num_warps=1,
         )  # fmt: skip
 
     def _attend(self, block: Block, qkv: Tensor, cache: Cache, layer: int, counts: Tensor) -> Tensor:

@@ -124,10 +124,11 @@ def flops(config: ModelConfig, tokens: int, *, actions: float | None = None, pro
 
 
 def _pointer_macs(config: ModelConfig, positions: float, actions: float, places: float) -> float:
-    """A key for every position, and for every action a query against all places, as if each were a JUMP."""
+    """Parts of keys for every position, and for every action a query against all places, as if each were a JUMP."""
     if not config.has_jumps:
         return 0.0
-    return config.pointer_width * ((positions + actions) * config.width + places)
+    vectors = positions * (1 + config.pointer_ahead) + actions
+    return config.pointer_width * (vectors * config.width + places)
 
 
 def left_to_right_flops(config: ModelConfig, tokens: int, *, prompt: int = 0) -> Cost:
