@@ -33,7 +33,8 @@ def _model(kind="window", operators=("jump",), ahead=0):
     torch.manual_seed(5)
     config = ModelConfig(
         num_text=30, pad=29, num_layers=2, width=32, num_heads=2, ff_width=64, context=96, max_length=40,
-        operators=operators, pointer_width=8, pointer_ahead=ahead, canvas=CanvasConfig(kind=kind, window=2, slot_width=8),
+        operators=operators, pointer_width=8, pointer_ahead=ahead,
+        canvas=CanvasConfig(kind=kind, window=2, slot_width=8),
     )  # fmt: skip
     model = Transformer(config)
     for parameter in model.parameters():
