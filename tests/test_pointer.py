@@ -33,7 +33,8 @@ def _model(kind="window", operators=("jump",), ahead=0):
     torch.manual_seed(5)
     config = ModelConfig(
         num_text=30, pad=29, num_layers=2, width=32, num_heads=2, ff_width=64, context=96, max_length=40,
-        operators=operators, pointer_width=8, pointer_ahead=ahead, canvas=CanvasConfig(kind=kind, window=2, slot_width=8),
+        operators=operators, pointer_width=8, pointer_ahead=ahead,
+        canvas=CanvasConfig(kind=kind, window=2, slot_width=8),
     )  # fmt: skip
     model = Transformer(config)
     for parameter in model.parameters():
@@ -105,11 +106,8 @@ def test_packed_rows_cost_what_each_history_costs_alone(ahead):
 @torch.no_grad()
 @pytest.mark.parametrize(("operators", "ahead"), [(("jump",), 1), (("move", "delete", "replace", "jump"), 0)])
 def test_the_probabilities_of_all_valid_actions_sum_to_one(operators, ahead):
-    model, rules, rng = (
-        _model("none", operators, ahead),
-        Rules(ALPHABET, frozenset(operators), max_length=40),
-        Random.of(3),
-    )
+    rules, rng = Rules(ALPHABET, frozenset(operators), max_length=40), Random.of(3)
+    model = _model("none", operators, ahead)
     canvas, births, history = Canvas(), (), [ALPHABET.start]
     for step in range(60):
         hidden = model.hidden(torch.tensor([history]))
