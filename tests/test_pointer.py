@@ -106,11 +106,8 @@ def test_packed_rows_cost_what_each_history_costs_alone(ahead):
 @torch.no_grad()
 @pytest.mark.parametrize(("operators", "ahead"), [(("jump",), 1), (("move", "delete", "replace", "jump"), 0)])
 def test_the_probabilities_of_all_valid_actions_sum_to_one(operators, ahead):
-    model, rules, rng = (
-        _model("none", operators, ahead),
-        Rules(ALPHABET, frozenset(operators), max_length=40),
-        Random.of(3),
-    )
+    rules, rng = Rules(ALPHABET, frozenset(operators), max_length=40), Random.of(3)
+    model = _model("none", operators, ahead)
     canvas, births, history = Canvas(), (), [ALPHABET.start]
     for step in range(60):
         hidden = model.hidden(torch.tensor([history]))

@@ -121,11 +121,11 @@ def _keep_pointer(fresh, ahead, pointers, lengths, counts, places, P, A: tl.cons
     key = tl.load(fresh + row * P + cols, mask=cols < P)
     tl.store(pointers + (row * places + slot) * P + cols, key, mask=cols < P)
     for j in tl.static_range(1, A + 1):
-        is_in = (cols < P) & is_real & (length >= j)
-        earlier = pointers + (row * places + slot - j) * P + cols
-        more = tl.load(ahead + (row * A + j - 1) * P + cols, mask=is_in, other=0.0).to(tl.float32)
-        total = tl.load(earlier, mask=is_in, other=0.0).to(tl.float32) + more
-        tl.store(earlier, total.to(pointers.dtype.element_ty), mask=is_in)
+        if is_real & (length >= j):
+            earlier = pointers + (row * places + slot - j) * P + cols
+            more = tl.load(ahead + (row * A + j - 1) * P + cols, mask=cols < P).to(tl.float32)
+            total = tl.load(earlier, mask=cols < P).to(tl.float32) + more
+            tl.store(earlier, total.to(pointers.dtype.element_ty), mask=cols < P)
 
 
 class Reading:
