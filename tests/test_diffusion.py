@@ -113,7 +113,7 @@ def test_the_probabilities_that_bounds_promise_sum_to_at_most_one(seed):
 
 def test_drawing_the_number_first_is_drawing_the_time_first():
     """E[w 1(S) t^j] against the integral of t^(|S| - 1 + j) (1 - t)^(L - |S|), for every set S of places."""
-    rng, count = np.random.default_rng(0), 200_000
+    rng, count = np.random.default_rng(0), 60_000
     noise = draw_noise(np.full(count, L), spread(count, 0.3), rng.random(count * L))
     sets = noise.is_masked.reshape(count, L) @ [4, 2, 1]
     for hidden in itertools.product((0, 1), repeat=L):
@@ -123,7 +123,7 @@ def test_drawing_the_number_first_is_drawing_the_time_first():
             continue
         for j in (0, 1, 2):
             wanted = math.gamma(k + j) * math.gamma(L - k + 1) / math.gamma(L + j + 1)
-            assert (noise.weights * is_here * noise.levels**j).mean() == pytest.approx(wanted, rel=0.03)
+            assert (noise.weights * is_here * noise.levels**j).mean() == pytest.approx(wanted, rel=0.04)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.floats(0, 0.999), st.integers(0, 99))

@@ -68,7 +68,7 @@ samplings = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=25)
+@settings(max_examples=16)
 @given(
     st.sampled_from(KINDS),
     st.sampled_from([frozenset(EDITING), KERNEL_OPERATORS - {"jump"}, INSERT_MOVE]),

@@ -224,7 +224,7 @@ def write(model, history, prompt):
 
 
 @given(configs(), st.integers(0, 6), st.integers(1, 8))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_a_model_that_inserts_costs_what_pytorch_counts(config, prompt, tokens):
     model = Transformer(config).eval()
     history = [config.alphabet.start, *[1] * (prompt + tokens - 1)]

@@ -30,7 +30,7 @@ def samplings(draw: Any) -> Sampling:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(samplings(), st.integers(0, 10**6), st.booleans())
 def test_the_fused_chooser_chooses_what_the_plain_one_does(sampling: Sampling, seed: int, has_ties: bool) -> None:
     torch.manual_seed(seed)
@@ -46,7 +46,7 @@ def test_the_fused_chooser_chooses_what_the_plain_one_does(sampling: Sampling, s
     assert torch.equal(fused.draw(wanted, valid, uniforms), plain.draw(wanted, valid, uniforms))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(1, 5), st.integers(1800, 2100), st.integers(0, 10**6), st.booleans())
 def test_the_highest_are_found_in_the_highest_groups(count: int, size: int, seed: int, has_ties: bool) -> None:
     torch.manual_seed(seed)

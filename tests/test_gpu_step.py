@@ -20,7 +20,7 @@ pytest.importorskip("triton", reason="Triton comes with the `kernels` extra and 
 from reviser.decoding.gpu.step import GpuStep
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-NUM_STEPS, NUM_READINGS = (8, 3) if torch.cuda.is_available() else (3, 1)
+NUM_STEPS, NUM_READINGS = (8, 3) if torch.cuda.is_available() else (2, 1)
 """The interpreter takes seconds for every step."""
 SMALL = replace(TINY, num_layers=2, num_heads=2)
 AUTHOR: dict[str, Any] = {"norm": "layer", "qk_norm": False, "activation": "gelu"}
@@ -36,8 +36,19 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("few_rows", [0, 8], ids=["many rows", "few rows"])
-@pytest.mark.parametrize("config", MODELS.values(), ids=list(MODELS))
+SLOW_WITH_FEW_ROWS = ("modern", "absolute")
+"""Models whose kernels for few rows others have too."""
+CASES = [
+    pytest.param(
+        config, few, id=f"{name}-{'few' if few else 'many'} rows",
+        marks=[pytest.mark.slow] if few and name in SLOW_WITH_FEW_ROWS else [],
+    )
+    for name, config in MODELS.items()
+    for few in (0, 8)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "few_rows"), CASES)
 def test_fused_steps_are_the_models_steps_for_ragged_rows(config: ModelConfig, few_rows: int) -> None:
     model = random_model(config).to(DEVICE)
     actions, canvas = random_input(config, 3, 6 + NUM_STEPS)
