@@ -310,7 +310,7 @@ def test_a_stream_continues_from_any_position(slots: Slots) -> None:
     ("order", "rules", "wanted"),
     [
         ("scramble:edit=0.2", ALL, ["order scramble:edit=0.2", "operator swap, cut, copy, paste"]),
-        ("0.5*diff+0.5*runs", RULES, ["order 0.5*diff+0.5*runs"]),
+        pytest.param("0.5*diff+0.5*runs", RULES, ["order 0.5*diff+0.5*runs"], marks=pytest.mark.slow),
     ],
 )
 def test_what_has_no_kernel_is_the_same_in_processes_and_its_speed_is_noted_once(

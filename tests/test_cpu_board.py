@@ -21,7 +21,7 @@ from reviser.decoding.cpu.sampling import CpuChooser
 from reviser.decoding.sampling import Chooser, Sampling
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(KERNEL_SETS, st.integers(0, 3), st.integers(0, 1 << 30), st.data())
 def test_every_row_is_the_canvas_of_the_executor_after_every_action(operators, spare, number, data):
     rows = data.draw(st.lists(st.tuples(states(operators), st.integers(1, 40)), min_size=1, max_size=5))
@@ -87,7 +87,7 @@ def test_a_board_that_was_loaded_again_is_the_same_memory():
     assert boards[0].canvas(0) == boards[1].canvas(0) == Canvas((3, 7), 2)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(samplings | st.just(Sampling(top_k=5, temperature=0.1)), st.integers(1, 4), st.integers(0, 1 << 30), st.data())
 def test_it_chooses_what_the_chooser_chooses(sampling, num_rows, seed, data):
     alphabet = Alphabet(num_text=60, pad=59)

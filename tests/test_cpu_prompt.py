@@ -64,7 +64,7 @@ def parts_of(cache: Cache) -> tuple[torch.Tensor, ...]:
     return cache.keys + cache.values + points_of(cache)
 
 
-@settings(max_examples=60)
+@settings(max_examples=36)
 @given(configs, counts_of_seeds, st.integers(1, 3), st.data())
 def test_what_is_read_is_what_the_model_reads(config, counts, threads, data):
     torch.set_num_threads(threads)
@@ -85,7 +85,7 @@ def test_what_is_read_is_what_the_model_reads(config, counts, threads, data):
         assert torch.equal(new[others], old[others])
 
 
-@settings(max_examples=40)
+@settings(max_examples=24)
 @given(configs, counts_of_seeds, st.integers(1, 3))
 def test_int8_prompts_are_read_as_int8_steps_take_them(config, counts, threads):
     torch.set_num_threads(threads)
@@ -99,7 +99,7 @@ def test_int8_prompts_are_read_as_int8_steps_take_them(config, counts, threads):
         assert (found[number] - expected).pow(2).mean() < 1e-3 * expected.pow(2).mean()
 
 
-@settings(max_examples=40)
+@settings(max_examples=24)
 @given(configs, counts_of_seeds, st.sampled_from(["float32", "int8"]), st.integers(1, 3))
 def test_a_prompt_is_read_the_same_whatever_stands_beside_it(config, counts, weights, threads):
     torch.set_num_threads(threads)
@@ -116,7 +116,7 @@ def test_a_prompt_is_read_the_same_whatever_stands_beside_it(config, counts, wei
             assert torch.equal(here[0, :, :count], there[number, :, :count])
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(configs, st.sampled_from(["float32", "int8"]), st.integers(1, 12), st.integers(1, 6))
 def test_a_prompt_and_steps_behind_it_are_a_longer_prompt(config, weights, count, more):
     model = make_model(config)

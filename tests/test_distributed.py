@@ -75,7 +75,7 @@ def assert_alike(run: Path, other: Path) -> None:
         torch.testing.assert_close(tensor, models[1][name], atol=2e-3, rtol=0)
 
 
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.parametrize("parallel", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_two_processes_learn_what_one_learns(parallel: str, data: Path, one: Path, tmp_path: Path) -> None:
     assert run_two(fresh(data, tmp_path / "run", f"train.parallel={parallel}"), tmp_path) == [0, 0]
     assert_alike(tmp_path / "run", one)

@@ -56,7 +56,7 @@ MOODS: list[Callable[[dict[str, Any]], Answer | None]] = [
 """What a server does on its bad days; the last one is slower than the time-out."""
 
 
-@pytest.mark.parametrize("concurrency", [1, 6])
+@pytest.mark.parametrize("concurrency", [pytest.param(1, marks=pytest.mark.slow), 6])
 def test_a_server_on_its_bad_days_loses_and_doubles_no_judgment(concurrency: int, tmp_path: Path) -> None:
     tries: Counter[str] = Counter()
 

@@ -259,7 +259,7 @@ def fill_disk(words: Sequence[object], num_bytes: int, log: Path) -> None:
     ("num_bytes", "text"),
     [
         (60_000, "cannot save the checkpoint of step 8: "),
-        (2_000, "cannot write {run}/metrics.jsonl: "),
+        pytest.param(2_000, "cannot write {run}/metrics.jsonl: ", marks=pytest.mark.slow),
     ],
 )
 def test_a_full_disk_is_named_and_the_last_checkpoint_stays(

@@ -77,7 +77,13 @@ def test_fused_steps_are_the_models_steps_for_ragged_rows(config: ModelConfig, f
             close(*(cache.pointers[row, :length] for cache in caches))  # type: ignore[index]
 
 
-@pytest.mark.parametrize("config", MODELS.values(), ids=list(MODELS))
+READINGS = [
+    pytest.param(config, id=name, marks=[pytest.mark.slow] if name in SLOW_WITH_FEW_ROWS else [])
+    for name, config in MODELS.items()
+]
+
+
+@pytest.mark.parametrize("config", READINGS)
 def test_fused_reading_of_seeds_is_the_models(config: ModelConfig) -> None:
     model = random_model(config).to(DEVICE)
     rules = Rules(config.alphabet, frozenset(config.operators), max_length=config.max_length)

@@ -63,7 +63,9 @@ def test_muon_goes_on_as_well(data: Path, tmp_path: Path) -> None:
     assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("step", [5, pytest.param(6, marks=pytest.mark.slow), 9])
+@pytest.mark.parametrize(
+    "step", [5, pytest.param(6, marks=pytest.mark.slow), pytest.param(9, marks=pytest.mark.slow)]
+)
 def test_a_killed_run_goes_on_from_its_last_checkpoint(step: int, whole: Path, half: Path, tmp_path: Path) -> None:
     run = copied(half, tmp_path)
     process = fork(train_in_process, ["--resume", run], {}, tmp_path / "output")

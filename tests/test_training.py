@@ -260,7 +260,10 @@ def test_half_precision_trains(data: Path) -> None:
     assert bound.nats_per_token == pytest.approx(wanted.nats_per_token, rel=0.02)
 
 
-@pytest.mark.parametrize("order", ["runs:noise=0.3,start=end", "scramble:edit=0.3"])
+SLOW_ORDER = pytest.param("scramble:edit=0.3", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("order", ["runs:noise=0.3,start=end", SLOW_ORDER])
 def test_noise_may_fill_a_canvas_beyond_its_final_text(order: str, data: Path) -> None:
     operators = "model.operators=move,delete,replace,swap,cut,copy,paste"
     trainer = make_trainer(data, operators, f"data.order={order}", "model.canvas.kind=pool", "train.steps=2")
