@@ -33,8 +33,6 @@ SOURCE, CODESPELL, CODESPELL_FIRST, HARPER = PEERS = ("source", "codespell", "co
 REWRITES = "rewrites=true"
 EDIT_SETTINGS = ("min_probability", "passes")
 """Settings of a system that edits which are not of sampling."""
-SEPARATOR = "\x1e"
-"""Stands between the text and its correction in what a rewriting model reads; every byte-level tokenizer has it."""
 WAY = 24
 """Positions that a model needs behind the text: the way to its front, and some actions."""
 ROOM = 2
@@ -94,6 +92,8 @@ class ModelCorrector:
         rewrites: bool = False,
         how: Proofreading = Proofreading(),  # noqa: B008, it is frozen
     ) -> None:
+        from reviser.data.slots import SEPARATOR
+
         self.name, self.writer, self.sampling, self.rewrites, self.how = name, writer, sampling, rewrites, how
         self.version = f"{writer.name}, {writer.precision}, {'rewriting' if rewrites else 'editing'}"
         if rewrites and len(writer.tokenizer.encode(SEPARATOR)) != 1:
@@ -150,6 +150,7 @@ class ModelCorrector:
 def rewrite(writer: Writer, texts: Sequence[str], sampling: Sampling) -> list[Text]:
     """Each text written anew behind itself and the separator."""
     from reviser.canvas import Rules
+    from reviser.data.slots import SEPARATOR
     from reviser.decoding.requests import Request
     from reviser.orders.record import Draft
 
