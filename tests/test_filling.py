@@ -18,7 +18,7 @@ from reviser.canvas import Rules
 from reviser.config import CanvasConfig
 from reviser.data.examples import JobConfig
 from reviser.data.filling import RowArrays, fill_by_executor, fill_by_kernel
-from reviser.data.packing import Packer, example_table, fit
+from reviser.data.packing import Drawn, Packer, example_table, fit
 from reviser.data.shards import Shards
 from reviser.data.slots import Slots
 from reviser.errors import DataError, TrajectoryError
@@ -47,6 +47,24 @@ def slots(data: Path) -> Slots:
     return Slots.of(Shards.open(data, "train"), jobs)
 
 
+def fill_both(
+    drawn: Drawn, rules: Rules, row: int, width: int, num_cells: int = 0
+) -> tuple[RowArrays, np.ndarray[tuple[int, int], np.dtype[np.bool_]]]:
+    """What the kernel fills, which is what the executor fills, and where examples stand in it."""
+    places, num_rows = fit(drawn.sizes, row)
+    one, other = (RowArrays.blank(num_rows, row, rules, width, num_cells, has_cursors=True) for _ in range(2))
+    table = example_table(drawn.examples, places)
+    for fill, arrays in ((fill_by_kernel, one), (fill_by_executor, other)):
+        assert fill(table, drawn.examples, drawn.rows, rules, arrays) == -1
+    # The kernel writes one column past an example's end, which the next example or padding covers.
+    is_used = np.zeros((num_rows, row + 1), bool)
+    for line, col, size in places.tolist():
+        is_used[line, col : col + size] = True
+    for name in RowArrays.__slots__:
+        assert np.array_equal(getattr(one, name)[is_used], getattr(other, name)[is_used]), name
+    return one, is_used
+
+
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(ORDERS),
@@ -61,17 +79,7 @@ def test_the_kernel_and_the_executor_fill_the_same_arrays(
     drawn = Packer(parse_order(order), RULES, CanvasConfig(), row=400).draw(
         slots.examples(slots.shuffle(seed, 0)[:count], seed, 0)
     )
-    places, num_rows = fit(drawn.sizes, 400)
-    one, other = (RowArrays.blank(num_rows, 400, RULES, width, num_cells, has_cursors=True) for _ in range(2))
-    table = example_table(drawn.examples, places)
-    for fill, arrays in ((fill_by_kernel, one), (fill_by_executor, other)):
-        assert fill(table, drawn.examples, drawn.rows, RULES, arrays) == -1
-    # The kernel writes one column past an example's end, which the next example or padding covers.
-    is_used = np.zeros((num_rows, 401), bool)
-    for row, col, size in places.tolist():
-        is_used[row, col : col + size] = True
-    for name in RowArrays.__slots__:
-        assert np.array_equal(getattr(one, name)[is_used], getattr(other, name)[is_used]), name
+    one, is_used = fill_both(drawn, RULES, 400, width, num_cells)
     assert (one.labels[is_used] >= 0).any()
     assert (one.cursors[is_used] > 0).any()
     assert not one.cursors[~is_used].any()

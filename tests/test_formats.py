@@ -175,7 +175,8 @@ def test_spans_are_sorted_apart_and_inside_of_any_text(format: str, text: str) -
 def test_long_texts_are_searched_in_time_that_grows_with_them() -> None:
     for format in FORMATS:
         for piece in ("a `b $c <d [e](f\n", "``a b", "\\begin{x}{", "[" * 9, "$", "- a\n", "  x::\n\n    y\n"):
-            find_protected(piece * 500, format)
+            spans = find_protected(piece * 500, format)
+            assert all(0 <= start < end <= 500 * len(piece) for start, end in spans)
 
 
 def test_the_users_words_are_protected_as_whole_words(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reviser.actions import Alphabet
-from reviser.canvas import Rules, protect, replay
+from reviser.canvas import Rules, replay
 from reviser.orders.align import align
 from reviser.orders.kernels import TOO_LONG
 from reviser.orders.policies import Diff
@@ -19,13 +19,6 @@ from reviser.orders.script_kernels import write_scripts
 
 ALPHABET = Alphabet(num_text=40, pad=39)
 texts = st.lists(st.integers(0, 3), max_size=14)
-
-
-def draft_of(prefix: list[int], middle: list[int], suffix: list[int], rules: Rules) -> Draft:
-    text, size = [*prefix, *middle, *suffix], len(prefix) + len(middle) + len(suffix)
-    spans = [span for span in ((0, len(prefix)), (size - len(suffix), size)) if span[0] < span[1]]
-    ends = [*([0] if prefix else []), *([size] if suffix else [])]
-    return Draft.edit(text, rules, protect(size, spans, ends))
 
 
 def write(draft: list[int], target: list[int], rules: Rules, offset: int = 0, room: int = 99, size: int = 60):
@@ -45,7 +38,7 @@ def write(draft: list[int], target: list[int], rules: Rules, offset: int = 0, ro
 def test_scripts_are_those_of_align_and_lead_to_the_target(middle, target, prefix, suffix, can_replace):
     operators = frozenset({"jump", "delete", *(["replace"] if can_replace else [])})
     rules = Rules(ALPHABET, operators)
-    draft = draft_of(prefix, middle, suffix, rules)
+    draft = Draft.revision(prefix, middle, suffix, rules)
     whole = (*prefix, *target, *suffix)
     script = write(middle, target, rules, len(prefix))
     assert script == align(draft.canvas, whole, rules, "pointer", "left")
@@ -61,7 +54,7 @@ def test_hunks_are_edited_from_left_to_right():
     assert write([1, 2, 3, 4], [1, 9, 3], rules) == (jump(2), replace, 9, jump(4), delete, stop)
     assert write([1, 2, 3], [1, 2, 3], rules) == (stop,)
     assert write([1, 2], [1, 2, 7], rules, 5) == (7, stop)
-    nearest = align(draft_of([], [1, 2, 3, 4], [], rules).canvas, (1, 9, 3), rules, "pointer")
+    nearest = align(Draft.revision([], [1, 2, 3, 4], [], rules).canvas, (1, 9, 3), rules, "pointer")
     assert nearest == (delete, jump(2), replace, 9, stop)
 
 
