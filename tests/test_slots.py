@@ -82,6 +82,20 @@ def test_an_example_depends_on_its_slot_alone(folder: Path) -> None:
         assert together.states[i] == one.states[0]
 
 
+def test_a_share_of_the_pairs_is_corrected_already(folder: Path) -> None:
+    plain, mixed = open_slots(folder), open_slots(folder, replace(JOBS, corrected=0.4))
+    numbers = np.tile(np.arange(plain.num_plain, len(plain)), 40)
+    epochs = np.repeat(np.arange(40), len(plain) - plain.num_plain)
+    before, now = plain.examples(numbers, 2, epochs), mixed.examples(numbers, 2, epochs)
+    is_corrected = np.zeros(len(numbers), bool)
+    for i in range(len(numbers)):
+        draft = now.draft(i, RULES)
+        assert now.text(i) == before.text(i)
+        is_corrected[i] = draft.tokens == now.text(i)
+        assert is_corrected[i] or draft == before.draft(i, RULES)
+    assert is_corrected.mean() == pytest.approx(0.4, abs=0.06)
+
+
 def test_drafts_are_edited_into_their_targets_by_the_order_of_edits(folder: Path) -> None:
     slots = open_slots(folder)
     examples = slots.examples(slots.shuffle(5, 1)[:150], 5, 1)
@@ -160,6 +174,7 @@ def test_what_is_missing_is_said(folder: Path, data: Path) -> None:
             "of up to 196 tokens, model.context is 64",
         ),
         ("data.jobs.pairs=1.5", "jobs.pairs=1.5 is not a share between 0 and 1"),
+        ("data.jobs.corrected=-1", "jobs.corrected=-1.0 is not a share between 0 and 1"),
     ):
         with pytest.raises(ConfigError, match=text):
             settings(*change.split())

@@ -92,15 +92,19 @@ def test_the_plain_decoder_agrees(writer: Writer) -> None:
 
 
 def test_an_engine_that_is_kept_writes_as_a_new_one(folder: Path) -> None:
-    writer, keeping = (Writer.from_pretrained(folder) for _ in range(2))
+    keeping, single = (Writer.from_pretrained(folder) for _ in range(2))
     keeping._has_graphs = True
-    for prompts in (["abc", "d"], ["x", "yz"], ["abc"], ["x", "yz"]):
-        texts, again = (each.generate(prompts, max_actions=25, seed=3) for each in (writer, keeping))
-        assert [text.decoded.actions for text in texts] == [text.decoded.actions for text in again]
+    for prompts in (["abc", "d"], ["x", "yz"], ["abc"], ["q"], ["x", "yz"]):
+        texts, *others = (
+            each.generate(prompts, max_actions=25, seed=3)
+            for each in (Writer.from_pretrained(folder), keeping, single)
+        )
+        for again in others:
+            assert [text.decoded.actions for text in texts] == [text.decoded.actions for text in again]
     [kept] = keeping._idle.values()
     keeping.generate(["q", "r"], max_actions=5)
     assert list(keeping._idle.values()) == [kept]
-    assert not writer._idle
+    assert [num_rows for _, num_rows, _ in single._idle] == [1]
 
 
 def test_auto_is_int8_where_the_folder_is(folder: Path, tmp_path: Path) -> None:

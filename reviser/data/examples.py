@@ -76,6 +76,8 @@ class JobConfig:
     """Share of documents' examples that correct mistakes; of the others, `infill` fill a gap."""
     pairs: float = 0.0
     """Share of examples that are pairs of texts, before and after an edit."""
+    corrected: float = 0.0
+    """Share of the pairs' examples whose draft is the text after the edit already, so that nothing is to be done."""
     draft: tuple[int, int] = (8, 160)
     """Of a text to be edited; longer pairs are left out."""
     around: tuple[int, int] = (0, 48)
@@ -88,7 +90,7 @@ class JobConfig:
             low, high = getattr(self, name)
             if not (1 if name in ("length", "gap", "draft") else 0) <= low <= high:
                 raise ConfigError(f"jobs.{name}={low},{high} is not a range of lengths; write it as low,high")
-        for name in ("infill", "from_start", "edit", "pairs"):
+        for name in ("infill", "from_start", "edit", "pairs", "corrected"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"jobs.{name}={getattr(self, name)} is not a share between 0 and 1")
 
@@ -237,6 +239,19 @@ def streams(base: Random, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint
 def _fill_streams(base: Any, numbers: Array, states: Array) -> None:
     for i in range(len(numbers)):
         stream_states(base, numbers[i], states[i : i + 1])
+
+
+def draw_chances(share: float, states: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Whether something of that probability happens, drawn from each stream; the streams go on."""
+    chosen = np.empty(len(states), np.bool_)
+    _fill_chances(round(share * 2**32), states, chosen)
+    return chosen
+
+
+@jit
+def _fill_chances(limit: int, states: Array, chosen: Array) -> None:
+    for i in range(len(states)):
+        chosen[i] = _below(states[i : i + 1], 2**32) < limit
 
 
 def cut_documents(

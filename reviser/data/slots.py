@@ -3,7 +3,7 @@
 Examples to edit have a draft and what it is to become: documents with fresh mistakes in them, or pairs.
 
     document   The gulls were asleep.    mistakes made in it    [The gull were a sleep.] -> [The gulls were asleep.]
-    pair       before, after             as it is               [before] -> [after]
+    pair       before, after             as it is               [before] -> [after], or [after] -> [after]
 
 A model that rewrites gets the same examples as something to continue: the draft and a separator are its prompt, the
 target is what it writes.
@@ -22,6 +22,7 @@ from reviser.data.examples import (
     Examples,
     JobConfig,
     cut_documents,
+    draw_chances,
     join_examples,
     sentence_ends,
     streams,
@@ -101,7 +102,7 @@ class Slots:
             examples = self._cut(slots, states)
         else:
             numbers = (slots - self.num_plain + epochs * self.num_paired)[is_pair] % len(self.pairs)
-            pairs = cut_pairs(self.documents, self.cuts, self.pairs[numbers], states[is_pair])
+            pairs = cut_pairs(self.documents, self.cuts, self.pairs[numbers], states[is_pair], self.jobs.corrected)
             parts = [self._cut(slots[~is_pair], states[~is_pair]), pairs]
             # Back to the order of the slots.
             places = np.argsort(np.concatenate([np.flatnonzero(~is_pair), np.flatnonzero(is_pair)]))
@@ -150,14 +151,25 @@ def make_drafts(examples: Examples, is_edit: npt.NDArray[np.bool_], maker: Mista
 
 
 def cut_pairs(
-    shards: Documents, cuts: npt.NDArray[np.int64], documents: npt.NDArray[np.int64], states: npt.NDArray[np.uint64]
+    shards: Documents,
+    cuts: npt.NDArray[np.int64],
+    documents: npt.NDArray[np.int64],
+    states: npt.NDArray[np.uint64],
+    corrected: float = 0.0,
 ) -> Examples:
-    """Pairs as examples: what stands before the cut of each document is to become what stands behind it."""
+    """Pairs as examples: what stands before the cut of each document is to become what stands behind it.
+
+    In a share of them, `corrected`, the draft is what stands behind the cut already.
+    """
     sizes, zeros = shards.lengths[documents], np.zeros(len(documents), np.int64)
     tokens = shards.gather(documents, zeros, sizes)
     first = np.cumsum(sizes) - sizes
     cut = cuts[documents].astype(np.int64)
-    return Examples(tokens, first + cut, zeros, sizes - cut, zeros.copy(), states, documents, first, cut)
+    drafts, drafted = first, cut
+    if corrected:
+        is_corrected = draw_chances(corrected, states)
+        drafts, drafted = (np.where(is_corrected, a, b) for a, b in ((first + cut, drafts), (sizes - cut, drafted)))
+    return Examples(tokens, first + cut, zeros, sizes - cut, zeros.copy(), states, documents, drafts, drafted)
 
 
 def as_rewrites(examples: Examples, separator: int, longest: int) -> Examples:

@@ -139,28 +139,32 @@ class Engine:
         """All rows free, and the model without dropout until the end."""
         was_training = self.model.training
         self.owners = [None] * self.num_rows
-        self.model.eval()
+        if was_training:
+            self.model.eval()
         try:
             yield
         finally:
-            self.model.train(was_training)
+            if was_training:
+                self.model.train()
 
     def _board(self, requests: Sequence[Request]) -> Board:
         rules = [request.draft.rules for request in requests]
         if any(given.operators != rules[0].operators or given.alphabet != rules[0].alphabet for given in rules):
             raise ConfigError("requests of one call must share their alphabet and operators; split them")
-        longest = max(given.max_length for given in rules)
-        if self.device.type == "cpu":
-            return board_for(rules[0], self.num_rows, longest, self.device, self.model.config.canvas.window)
-        return self._keep_board(rules[0], longest)
+        return self._keep_board(rules[0], max(given.max_length for given in rules))
 
     def _keep_board(self, rules: Rules, longest: int) -> Board:
-        """The board of the last call where it fits, since a graph knows the tensors it was captured with."""
-        kept = self._kept
-        if kept is None or kept.max_length < longest or (kept.alphabet, kept.operators) != (
-            rules.alphabet, rules.operators
-        ):  # fmt: skip
-            longest = max(longest, self.model.config.max_length)
+        """The board of the last call where it fits: a graph knows the tensors it was captured with, and elsewhere
+        making a board takes as long as a step."""
+        kept, is_here = self._kept, self.device.type == "cpu"
+        if (
+            kept is None
+            or (kept.alphabet, kept.operators) != (rules.alphabet, rules.operators)
+            or kept.max_length < longest
+            # A longer board is a slower one.
+            or (is_here and kept.max_length > longest)
+        ):
+            longest = longest if is_here else max(longest, self.model.config.max_length)
             kept = board_for(rules, self.num_rows, longest, self.device, self.model.config.canvas.window)
             self._kept, self._graph = kept, None
         return kept

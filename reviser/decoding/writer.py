@@ -124,7 +124,7 @@ class Writer:
         """The order that the model was trained with, where that is known."""
         self._has_graphs = model.embedding.weight.is_cuda
         self._idle: dict[tuple[Sampling, int, int], Engine] = {}
-        """On a GPU the engine of the last call, whose captured step can be used again."""
+        """The last engine that is worth keeping: one on a GPU, for its captured step, or one of a single row."""
 
     def __repr__(self) -> str:
         return f"Writer({self.name}, {self.model.embedding.weight.device}, {self.precision})"
@@ -284,7 +284,7 @@ class Writer:
         # Taken out while it writes, so that calls from several threads never share one.
         engine = self._idle.pop(asked, None) or Engine(self.model, sampling, num_rows, self._steps, num_alternatives)
         written = engine.write(requests)
-        if self._has_graphs:
+        if self._has_graphs or num_rows == 1:
             self._idle = {asked: engine}
         return [self._read(request.draft, each) for request, each in zip(requests, written, strict=True)]
 

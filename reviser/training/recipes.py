@@ -87,10 +87,10 @@ POINTED_RUNS = MIXED_RUNS.replace("start=end", "start=end,by=pointer")
 
 
 def edit_small(alphabet: Alphabet) -> RunConfig:
-    """A proofreader as large as `small`: most examples correct mistakes, one in six is a pair, the others write."""
+    """A proofreader as large as `small`: most examples correct mistakes, one in five is a pair, the others write."""
     config = small(alphabet)
-    model = replace(config.model, operators=("jump", "delete", "replace"), context=512)
-    jobs = replace(config.data.jobs, edit=0.75, pairs=0.15, draft=(8, 180))
+    model = replace(config.model, operators=("jump", "delete", "replace"), context=512, pointer_ahead=3)
+    jobs = replace(config.data.jobs, edit=0.75, pairs=0.2, corrected=0.5, draft=(8, 180))
     train = replace(config.train, eval_edit=512)
     return replace(
         config,
@@ -104,7 +104,8 @@ def rewrite_small(alphabet: Alphabet) -> RunConfig:
     """The examples of `edit_small` for a model that reads a draft and writes all of it anew, from left to right."""
     config = _left_to_right(edit_small(alphabet))
     jobs = replace(config.data.jobs, rewrites=True, infill=0.0)
-    model, train = replace(config.model, operators=("jump",)), replace(config.train, eval_infill=0)
+    model = replace(config.model, operators=("jump",), pointer_ahead=0)
+    train = replace(config.train, eval_infill=0)
     return replace(config, model=model, data=replace(config.data, jobs=jobs), train=train)
 
 
