@@ -230,6 +230,22 @@ def test_an_edit_that_may_not_be_is_left_out(text: str, rewrite: object, format:
     assert edited.text == text
 
 
+@pytest.mark.parametrize(
+    ("text", "rewrite", "wanted"),
+    [
+        ("Todays news.", ("days", "day’s"), "Today's news."),
+        ("Todays news isn’t.", ("days", "day's"), "Today’s news isn’t."),
+        ("It isn’t. He don’t.", ("’", "'"), "It isn’t. He don’t."),  # style alone is left alone
+        ("It isn't, it isn't. He don’t.", ("don’t", "doesn't"), "It isn't, it isn't. He doesn’t."),
+        ("He said no.", ("no", "“no”"), 'He said "no".'),
+        ("“Yes,” he said no.", ("no", "“no”"), "“Yes,” he said “no”."),
+        ("Call it rock n roll’s end.", (" n ", " 'n' "), "Call it rock 'n’ roll’s end."),
+    ],
+)
+def test_quotation_marks_are_those_of_the_text(text: str, rewrite: tuple[str, str], wanted: str) -> None:
+    assert ScriptedWriter(lambda old: old.replace(*rewrite), BYTES).edit(text, passes=1).text == wanted
+
+
 def test_edits_count_characters_of_the_original_with_its_own_line_ends() -> None:
     text = "Ünïcode ☃ teh.\r\nThe naïve cat recieve.\rLast teh\n"
     edited = SCRIPTED.edit(text)

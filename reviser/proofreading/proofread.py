@@ -5,6 +5,7 @@ A window that changed is proposed again, until nothing changes, it comes back to
 are spent. An edit is left out that
 
 - is less probable than `min_probability`,
+- changes nothing but the style of quotation marks (quotes.py), which all edits take over from the text,
 - changes protected text (formats.py), or joins letters to it,
 - adds or drops a line end or a character of the format's markup,
 - changes how a line begins, so that it could become a list or code,
@@ -27,6 +28,7 @@ from reviser.orders.record import Draft
 from reviser.proofreading.choices import MARKUP, Proofreading
 from reviser.proofreading.edits import Attempt, Edit, apply_edits, compose, find_edits, is_word, polish, shift
 from reviser.proofreading.formats import find_protected
+from reviser.proofreading.quotes import Quotes
 from reviser.proofreading.windows import Room, TextWindow, cut_windows, find_meeting, make_draft
 from reviser.tokenizer import Tokenizer
 
@@ -84,7 +86,8 @@ def proofread(
     plain, ends = _plain(text)
     protected = find_protected(plain, how.format, how.words)
     windows = cut_windows(plain, protected, tokenizer, room or Room.of(config))
-    tasks = [_Task.of(plain, window, protected) for window in windows]
+    quotes = Quotes.of(plain)
+    tasks = [_Task.of(plain, window, protected, quotes) for window in windows]
     rules = Rules(config.alphabet, frozenset(config.operators), max_length=config.max_length)
     for number in range(how.passes):
         drafted = [(task, task.draft(tokenizer, rules, config)) for task in tasks if not task.is_done]
@@ -121,6 +124,7 @@ class _Task:
     left: str
     right: str
     text: str
+    quotes: Quotes
     protected: list[Span]
     """In `text`, and beyond its ends where a window is cut inside of one."""
     edits: list[Edit] = field(default_factory=list)
@@ -131,12 +135,12 @@ class _Task:
     """Characters of context before the text in the last draft."""
 
     @classmethod
-    def of(cls, text: str, window: TextWindow, protected: Sequence[Span]) -> _Task:
+    def of(cls, text: str, window: TextWindow, protected: Sequence[Span], quotes: Quotes) -> _Task:
         core = text[window.start : window.end]
         found = find_meeting(protected, window.start, window.end)
         inside = [(start - window.start, end - window.start) for start, end in found]
         left, right = text[window.left : window.start], text[window.end : window.right]
-        return cls(window, core, left, right, core, inside, seen={core: []})
+        return cls(window, core, left, right, core, quotes, inside, seen={core: []})
 
     def draft(self, tokenizer: Tokenizer, rules: Rules, config: ModelConfig) -> Draft | None:
         """The window as it is, without context where that would leave no room; then, or where nothing may change, the
@@ -152,7 +156,8 @@ class _Task:
 
     def take(self, edits: Sequence[Edit], how: Proofreading) -> None:
         """Go on to the text after those of the proposed edits that are accepted."""
-        accepted = [edit for edit in shift(edits, -self.start) if self._is_acceptable(edit, how)]
+        followed = map(self._follow_quotes, shift(edits, -self.start))
+        accepted = [edit for edit in followed if self._is_acceptable(edit, how)]
         text = apply_edits(self.text, accepted)
         if text in self.seen:
             # Also where nothing was accepted. A model that goes round in circles ends where the circle begins, so
@@ -164,11 +169,15 @@ class _Task:
         self.text = text
         self.seen[text] = self.edits
 
+    def _follow_quotes(self, edit: Edit) -> Edit:
+        return replace(edit, after=self.quotes.follow(edit.before, edit.after, self._beside(edit)[0]))
+
     def _is_acceptable(self, edit: Edit, how: Proofreading) -> bool:
         markup = set(MARKUP[how.format]) | set("\n\r\ufffd\0")
         before, after = (Counter(c for c in side if c in markup) for side in (edit.before, edit.after))
         return (
             edit.probability >= how.min_probability
+            and edit.before != edit.after
             and before == after
             and 0 <= edit.start <= edit.end <= len(self.text)
             and not any(self._meets(edit, span) for span in self.protected)
