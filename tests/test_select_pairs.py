@@ -16,7 +16,8 @@ FILE = Path(__file__).parents[1] / "tools" / "select_pairs.py"
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
     spec = importlib.util.spec_from_file_location("select_pairs", FILE)
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
