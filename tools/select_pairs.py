@@ -1,4 +1,4 @@
-"""The pairs that teach a proofreader, out of all edits: `python tools/select_pairs.py edits.jsonl.xz corrections.jsonl`.
+"""Pairs that teach a proofreader, out of all edits: `python tools/select_pairs.py edits.jsonl.xz corrections.jsonl`.
 
 Most edits of real documents say something else than before, or follow the style of a house. A correction is kept if
 
