@@ -52,7 +52,8 @@ def test_files_are_read_and_written_packed(
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl.xz"
     source.write_text("\n".join(map(json.dumps, pairs)))
     tool.main(str(source), str(source), str(target))
-    assert [json.loads(line) for line in lzma.open(target, "rt")] == [pairs[0]] * 2
+    with lzma.open(target, "rt") as lines:
+        assert [json.loads(line) for line in lines] == [pairs[0]] * 2
     assert capsys.readouterr().out == "2 kept, 2 something else\n"
     with pytest.raises(SystemExit, match="give files of pairs and, last, the file to write"):
         tool.main(str(source))
