@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -149,24 +150,35 @@ class Board:
         front = first + CLIP
         lines = np.full((len(rows), front + self.max_length + 3), self.alphabet.none, np.int64)
         sizes = [len(canvas.tokens) for canvas in canvases]
-        born = [np.arange(1, size + 1) for size in sizes] if births is None else [np.array(each) for each in births]
+        steps = np.arange(1, self.max_length + 1)
+        born = [steps[:size] for size in sizes] if births is None else [np.array(each, np.int64) for each in births]
         following = [size + 1 for size in sizes] if ages is None else ages
         drafts = zip(lines, canvases, rules, actions_left, sizes, born, following, strict=True)
         for line, canvas, given, left, size, each, age in drafts:
             self._check(canvas, given)
-            line[:5] = size, canvas.cursor, len(canvas.clipboard), canvas.is_replacing, canvas.is_stopped
-            closed = len(canvas.marks) and size + 1 - len(canvas.open_boundaries())
-            line[5:first] = closed, 0 if canvas.is_stopped else left, given.max_length, size, age
-            line[first : first + len(canvas.clipboard)] = canvas.clipboard
+            flags = canvas.is_replacing, canvas.is_stopped
+            left = 0 if canvas.is_stopped else left
+            line[:first] = size, canvas.cursor, len(canvas.clipboard), *flags, 0, left, given.max_length, size, age
+            if canvas.clipboard:
+                line[first : first + len(canvas.clipboard)] = canvas.clipboard
             line[front + 1 : front + 1 + size] = canvas.tokens
-            line[front + 1 : front + 1 + size] |= each.astype(np.int64) << BIRTH_AT
+            line[front + 1 : front + 1 + size] |= each << BIRTH_AT
             if canvas.marks:
                 line[front : front + 1 + size] |= np.array(canvas.marks) << MARKS_AT
+        self._count_closed(lines, front, canvases)
         places = torch.tensor(rows, dtype=torch.int64, device=self.cells.device)
         values = torch.from_numpy(lines).to(self.cells.device)
         self.numbers.index_copy_(1, places, values[:, :first].T)
         self.clipboard.index_copy_(0, places, values[:, first:front])
         self.cells.index_copy_(0, places, values[:, front:])
+
+    def _count_closed(self, lines: npt.NDArray[np.int64], front: int, canvases: Sequence[Canvas]) -> None:
+        """Fill in how many boundaries of each row are closed."""
+        marks = lines[:, front:] >> MARKS_AT
+        is_closed = marks & CLOSED > 0
+        lines[:, NUMBERS.index("closed")] = is_closed.sum(axis=1)
+        for row in np.flatnonzero((is_closed & (marks & FIXED == 0))[:, 1:].any(axis=1)).tolist():
+            check_marks(canvases[row].marks)
 
     def _check(self, canvas: Canvas, rules: Rules) -> None:
         size = len(canvas.tokens)
@@ -176,7 +188,6 @@ class Board:
             raise ValueError(f"rules for {sorted(rules.operators)} on a board for {sorted(self.operators)}")
         if not canvas.is_open(canvas.cursor):
             raise ValueError(f"the cursor stands at boundary {canvas.cursor}, which is closed")
-        check_marks(canvas.marks)
 
     def canvas(self, row: int) -> Canvas:
         return self.canvases([row])[0]
