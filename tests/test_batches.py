@@ -278,7 +278,7 @@ def assert_equal(one: Packed, other: Packed) -> None:
 def few(slots: Slots) -> Slots:
     """The slots of the first documents alone: two blocks of 30 are an epoch."""
     documents = Numbered(*[40] * 20)
-    return Slots(documents, JobConfig((0, 4), (4, 20)), slots.is_end)
+    return Slots(documents, JobConfig((0, 4), (4, 20)), slots.marks)
 
 
 @pytest.mark.usefixtures("small_blocks")

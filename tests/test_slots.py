@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,6 +81,24 @@ def test_an_example_depends_on_its_slot_alone(folder: Path) -> None:
         assert together.text(i) == one.text(0)
         assert together.draft(i, RULES) == one.draft(0, RULES)
         assert together.states[i] == one.states[0]
+
+
+def _cuts_word(text: str, place: int) -> bool:
+    return 0 < place < len(text) and text[place - 1 : place + 1].isalnum()
+
+
+def test_what_is_edited_begins_and_ends_with_a_word(folder: Path) -> None:
+    slots = open_slots(folder, replace(JOBS, edit=1.0, pairs=0.0, draft=(1, 60)))
+    decode, num_short = load("bytes").decode, 0
+    for epoch in range(8):
+        examples = slots.examples(np.arange(len(slots)), 1, epoch)
+        for i, document in enumerate(examples.document.tolist()):
+            text, target = decode(slots.documents[document].tolist()), decode(examples.target(i).tolist())  # type: ignore[index]
+            given = decode(examples.text(i)[: examples.prefix[i]])
+            places = [found.start() + len(given) for found in re.finditer(re.escape(given + target), text)]
+            assert any(not _cuts_word(text, p) and not _cuts_word(text, p + len(target)) for p in places), target
+            num_short += len(target) < 8
+    assert num_short > 10
 
 
 def test_a_share_of_the_pairs_is_corrected_already(folder: Path) -> None:

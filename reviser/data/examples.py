@@ -35,6 +35,10 @@ NEAR = 16
 """How far, in tokens, a sentence's end may be to be called near."""
 
 
+ENDS, BEGINS = 1, 2
+"""What a token may be to sentences and words."""
+
+
 class Documents(Protocol):
     """What examples are cut from: `Shards`, or anything like it."""
 
@@ -79,7 +83,7 @@ class JobConfig:
     corrected: float = 0.0
     """Share of the pairs' examples whose draft is the text after the edit already, so that nothing is to be done."""
     draft: tuple[int, int] = (8, 160)
-    """Of a text to be edited; longer pairs are left out."""
+    """Of a text to be edited, half of them drawn as gaps are; longer pairs are left out."""
     around: tuple[int, int] = (0, 48)
     """Of what is protected before and behind a text to be edited, in half of the cases."""
     rewrites: bool = False
@@ -194,6 +198,13 @@ def sentence_ends(tokenizer: Tokenizer) -> npt.NDArray[np.uint8]:
     return table
 
 
+def text_marks(tokenizer: Tokenizer) -> npt.NDArray[np.uint8]:
+    """For each token, ENDS if a sentence or line may end with it, and BEGINS if it may begin a word, mark or line."""
+    pieces = map(tokenizer.piece, range(tokenizer.num_text))
+    begins = np.array([not (piece[:1].isalnum() or piece[:1] in "'’\ufffd") for piece in pieces], np.uint8)
+    return ENDS * sentence_ends(tokenizer) + BEGINS * begins
+
+
 def with_ends(rules: Rules, order: Order, tokenizer: Tokenizer | None) -> Rules:
     """The rules with the tokens that end a sentence, where an order cuts there and the tokenizer is known."""
     if tokenizer is None or not needs_ends(order):
@@ -215,7 +226,7 @@ def heldout_examples(shards: Readable, count: int, prefix: int, length: int, inf
     whole = length, length
     jobs = JobConfig((prefix, prefix), whole, whole, (suffix, suffix), float(infill), from_start=1.0)
     states = streams(Random.of(0), chosen.astype(np.int64))
-    return cut_documents(shards, jobs, sentence_ends(shards.tokenizer), chosen, states)[0]
+    return cut_documents(shards, jobs, text_marks(shards.tokenizer), chosen, states)[0]
 
 
 def shorten(examples: Examples, share: float = 0.75) -> Examples:
@@ -255,7 +266,7 @@ def _fill_chances(limit: int, states: Array, chosen: Array) -> None:
 
 
 def cut_documents(
-    shards: Documents, jobs: JobConfig, is_end: Array, documents: Array, states: Array
+    shards: Documents, jobs: JobConfig, marks: Array, documents: Array, states: Array
 ) -> tuple[Examples, npt.NDArray[np.bool_]]:
     """Choose a stretch of each document, gather its tokens, and cut it at sentence ends; also which are to edit."""
     count = len(documents)
@@ -265,7 +276,7 @@ def cut_documents(
     _choose_stretches(shards.lengths[documents], ranges, shares, states, stretch, cuts)
     tokens = shards.gather(documents, stretch[:, 0], stretch[:, 1])
     offsets = np.concatenate(([0], np.cumsum(stretch[:, 1])))
-    _snap(tokens, offsets, stretch, shards.lengths[documents], is_end, cuts)
+    _snap(tokens, offsets, stretch, shards.lengths[documents], marks, cuts)
     examples = Examples(tokens, offsets[:-1] + cuts[:, 0], cuts[:, 1], cuts[:, 2], cuts[:, 3], states, documents)
     return examples, cuts[:, 4] > 0
 
@@ -283,7 +294,10 @@ def _choose_stretches(lengths: Array, ranges: Array, shares: Array, states: Arra
         is_first = _below(rng, 1 << 32) < shares[1]
         prefix = ranges[0] + _below(rng, ranges[1] - ranges[0] + 1)
         if is_edit:
-            target = ranges[8] + _below(rng, ranges[9] - ranges[8] + 1)
+            if _below(rng, 2):
+                target = ranges[8] + _below(rng, ranges[9] - ranges[8] + 1)
+            else:
+                target = _by_magnitude(rng, ranges[8], ranges[9])
             around = ranges[10:12] if _below(rng, 2) else np.zeros(2, np.int64)
             prefix = around[0] + _below(rng, around[1] - around[0] + 1)
             suffix = around[0] + _below(rng, around[1] - around[0] + 1)
@@ -320,9 +334,9 @@ def _num_digits(number: Any) -> Any:
 
 
 @jit
-def _snap(tokens: Array, offsets: Array, stretch: Array, lengths: Array, is_end: Array, cuts: Array) -> None:
+def _snap(tokens: Array, offsets: Array, stretch: Array, lengths: Array, marks: Array, cuts: Array) -> None:
     """Move beginnings to sentence starts and the ends of continuations and of what is edited to sentence ends, where
-    one is near.
+    one is near; what is edited begins and ends with a word at least.
 
     cuts[i] becomes: tokens skipped at the front, prefix, target, suffix; what does not fit is shortened,
     the prefix first.
@@ -331,10 +345,14 @@ def _snap(tokens: Array, offsets: Array, stretch: Array, lengths: Array, is_end:
         first, size = offsets[i], stretch[i, 1]
         skip = 0
         # No more than leaves room for all that was drawn.
-        for k in range(min(cuts[i, 0], size - cuts[i, 1] - cuts[i, 2] - cuts[i, 3])):
-            if is_end[tokens[first + k]]:
+        most = min(cuts[i, 0], size - cuts[i, 1] - cuts[i, 2] - cuts[i, 3])
+        for k in range(most):
+            if marks[tokens[first + k]] & ENDS:
                 skip = k + 1
                 break
+        if cuts[i, 4] and not skip:
+            while skip < most and not marks[tokens[first + skip]] & BEGINS:
+                skip += 1
         room = size - skip
         prefix, target, suffix = cuts[i, 1], cuts[i, 2], cuts[i, 3]
         if prefix + target + suffix > room:
@@ -347,24 +365,41 @@ def _snap(tokens: Array, offsets: Array, stretch: Array, lengths: Array, is_end:
         is_last = stretch[i, 0] + size == lengths[i]
         if cuts[i, 4]:
             # Whole sentences, and as many tokens around them as are left.
-            prefix = (
-                min(_snap_end(tokens, first + skip, prefix, room - 1, False, is_end), prefix + NEAR) if prefix else 0
-            )
+            if prefix:
+                most = prefix + NEAR
+                prefix = min(_snap_end(tokens, first + skip, prefix, room - 1, False, marks, NEAR), most)
+                prefix = _snap_word(tokens, first + skip, prefix, room - 1, marks)
             target = min(target, room - prefix)
         if suffix == 0 or cuts[i, 4]:
-            target = _snap_end(tokens, first + skip + prefix, target, room - prefix, is_last, is_end)
+            near = min(NEAR, target) if cuts[i, 4] else NEAR
+            target = _snap_end(tokens, first + skip + prefix, target, room - prefix, is_last, marks, near)
+            if cuts[i, 4]:
+                target = _snap_word(tokens, first + skip + prefix, target, room - prefix, marks)
             suffix = min(suffix, room - prefix - target)
         cuts[i, 0], cuts[i, 1], cuts[i, 2], cuts[i, 3] = skip, prefix, target, suffix
 
 
 @jit
-def _snap_end(tokens: Array, start: int, target: int, room: int, is_last: bool, is_end: Array) -> Any:
-    """The length nearest to `target` that ends a sentence or, where that is near, the document."""
-    for k in range(NEAR + 1):
+def _snap_word(tokens: Array, start: int, target: int, room: int, marks: Array) -> Any:
+    """`target`, or less, so that no word is cut; more where nothing would be left."""
+    length = target
+    while 0 < length < room and not marks[tokens[start + length]] & BEGINS:
+        length -= 1
+    if length == 0:
+        length = target
+        while length < room and not marks[tokens[start + length]] & BEGINS:
+            length += 1
+    return length
+
+
+@jit
+def _snap_end(tokens: Array, start: int, target: int, room: int, is_last: bool, marks: Array, near: int) -> Any:
+    """The length nearest to `target` that ends a sentence or the document, or `target` where none is near."""
+    for k in range(near + 1):
         for sign in range(2):
             length = target + (k if sign else -k)
             if length < 1 or length > room:
                 continue
-            if (is_last and length == room) or is_end[tokens[start + length - 1]]:
+            if (is_last and length == room) or marks[tokens[start + length - 1]] & ENDS:
                 return length
     return target

@@ -24,8 +24,8 @@ from reviser.data.examples import (
     cut_documents,
     draw_chances,
     join_examples,
-    sentence_ends,
     streams,
+    text_marks,
 )
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError, DataError
@@ -51,7 +51,7 @@ class Slots:
         self,
         documents: Documents,
         jobs: JobConfig,
-        is_end: npt.NDArray[np.uint8],
+        marks: npt.NDArray[np.uint8],
         maker: MistakeMaker | None = None,
         separator: int = -1,
     ) -> None:
@@ -73,7 +73,7 @@ class Slots:
         self.num_plain = int(self.ends[-1])
         share = jobs.pairs / (1 - jobs.pairs) if jobs.pairs < 1 else 0.0
         self.num_paired = (round(share * self.num_plain) or len(self.pairs)) if len(self.pairs) else 0
-        self.jobs, self.documents, self.is_end = jobs, documents, is_end
+        self.jobs, self.documents, self.marks = jobs, documents, marks
         self.maker, self.separator = maker, separator
 
     @classmethod
@@ -83,7 +83,7 @@ class Slots:
         path = Path(errors) if errors else shards.folder / ERRORS
         maker = open_maker(path, mistakes or MistakeConfig(), tokenizer) if jobs.edit and jobs.pairs < 1 else None
         separator = separator_of(tokenizer) if jobs.rewrites else -1
-        return cls(shards, jobs, sentence_ends(tokenizer), maker, separator)
+        return cls(shards, jobs, text_marks(tokenizer), maker, separator)
 
     def __len__(self) -> int:
         return self.num_plain + self.num_paired
@@ -111,7 +111,7 @@ class Slots:
 
     def _cut(self, slots: npt.NDArray[np.int64], states: npt.NDArray[np.uint64]) -> Examples:
         documents = np.searchsorted(self.ends, slots, side="right")
-        examples, is_edit = cut_documents(self.documents, self.jobs, self.is_end, documents, states)
+        examples, is_edit = cut_documents(self.documents, self.jobs, self.marks, documents, states)
         return examples if self.maker is None else make_drafts(examples, is_edit, self.maker)
 
 

@@ -90,7 +90,7 @@ def edit_small(alphabet: Alphabet) -> RunConfig:
     """A proofreader as large as `small`: most examples correct mistakes, one in five is a pair, the others write."""
     config = small(alphabet)
     model = replace(config.model, operators=("jump", "delete", "replace"), context=512, pointer_ahead=3)
-    jobs = replace(config.data.jobs, edit=0.75, pairs=0.2, corrected=0.5, draft=(8, 180))
+    jobs = replace(config.data.jobs, edit=0.75, pairs=0.2, corrected=0.5, draft=(1, 180))
     train = replace(config.train, eval_edit=512)
     return replace(
         config,
