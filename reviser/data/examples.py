@@ -15,6 +15,7 @@ where a sentence begins, and continuations end where a sentence or the document 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -37,6 +38,8 @@ NEAR = 16
 
 ENDS, BEGINS = 1, 2
 """What a token may be to sentences and words."""
+INSIDE = re.compile(r"[^\W_]|['’]|<[0-9A-F]{2}>")
+"""How a token begins that may stand in the middle of a word; the last is a byte that is no character by itself."""
 
 
 class Documents(Protocol):
@@ -201,7 +204,7 @@ def sentence_ends(tokenizer: Tokenizer) -> npt.NDArray[np.uint8]:
 def text_marks(tokenizer: Tokenizer) -> npt.NDArray[np.uint8]:
     """For each token, ENDS if a sentence or line may end with it, and BEGINS if it may begin a word, mark or line."""
     pieces = map(tokenizer.piece, range(tokenizer.num_text))
-    begins = np.array([not (piece[:1].isalnum() or piece[:1] in "'’\ufffd") for piece in pieces], np.uint8)
+    begins = np.array([INSIDE.match(piece) is None for piece in pieces], np.uint8)
     return ENDS * sentence_ends(tokenizer) + BEGINS * begins
 
 
@@ -351,7 +354,7 @@ def _snap(tokens: Array, offsets: Array, stretch: Array, lengths: Array, marks: 
                 skip = k + 1
                 break
         if cuts[i, 4] and not skip:
-            while skip < most and not marks[tokens[first + skip]] & BEGINS:
+            while skip < min(cuts[i, 0], size - 1) and not marks[tokens[first + skip]] & BEGINS:
                 skip += 1
         room = size - skip
         prefix, target, suffix = cuts[i, 1], cuts[i, 2], cuts[i, 3]
