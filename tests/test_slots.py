@@ -24,6 +24,7 @@ from reviser.data.packing import Packer
 from reviser.data.shards import Shards
 from reviser.data.slots import Slots, heldout_drafts
 from reviser.errors import ConfigError, DataError
+from reviser.evaluation.prompts import read_named
 from reviser.mistakes.mistake_kinds import MistakeConfig
 from reviser.mistakes.table_file import save_table
 from reviser.orders.registry import parse_order
@@ -166,6 +167,13 @@ def test_a_rewriting_is_the_draft_a_separator_and_the_target(folder: Path) -> No
         draft, target = drafts.tokens[start : start + count].tolist(), drafts.target(i).tolist()
         assert texts.text(i) == (*draft, 0x1E, *target)
         assert texts.target(i).tolist() == target
+
+
+def test_held_out_documents_are_no_pairs(folder: Path) -> None:
+    shards = Shards.open(folder, "heldout")
+    assert 0 < len(shards.plain) < len(shards)
+    texts = [text for _, text in read_named([folder])]
+    assert texts == [shards.tokenizer.decode(shards[i].tolist()) for i in range(len(shards)) if not shards.cuts[i]]
 
 
 def test_held_out_drafts_are_the_same_every_time_and_documents_exclude_pairs(folder: Path) -> None:

@@ -221,6 +221,11 @@ class Shards:
             raise DataError(f"{path}: {found} bytes, but {wanted} were written; prepare the folder again")
         return np.memmap(path, dtype, mode="r").view(np.ndarray)
 
+    @property
+    def plain(self) -> npt.NDArray[np.int64]:
+        """The documents that are no pairs."""
+        return np.flatnonzero(self.cuts == 0)
+
     def __len__(self) -> int:
         return self._counts.num_documents
 

@@ -49,7 +49,7 @@ class Lengths:
 
 
 def read_named(paths: Sequence[str | Path]) -> Iterator[Named]:
-    """All documents of files and folders, named by file and line; of a data folder the held-out ones."""
+    """All documents of files and folders, named by file and line; of a data folder those held out, without pairs."""
     for path in map(Path, paths):
         yield from _read_heldout(path) if (path / HEADER).is_file() else _read_files(path)
 
@@ -64,7 +64,7 @@ def check_there(paths: Sequence[str | Path]) -> None:
 def _read_heldout(folder: Path) -> Iterator[Named]:
     shards = Shards.open(folder, "heldout")
     shards.verify()
-    for i in range(len(shards)):
+    for i in shards.plain.tolist():
         yield f"heldout:{i}", shards.tokenizer.decode(shards[i].tolist())
 
 
