@@ -211,7 +211,7 @@ def replay_one(actions: Array, num_draft: int, marks: Array, num_text: int, rule
             if is_plain:
                 moves = _BACK[_num_bits(max(cursor - low, 0))] | _FORTH[_num_bits(max(length - tail - cursor, 0))]
             else:
-                moves = _find_moves(cells, left, right, width, front, length)
+                moves = _find_moves(cells, left, right, width, front, length) if operators & MOVE_BIT else 0
             can_replace = cursor > 0 and cells[left - 1] & _IS_FIXED == 0
             can_delete = can_replace and not _is_closed(cells, left, right, width, front, cursor - 1)
             mask = valid_mask(length, state, moves, can_delete, can_replace, num_closed, max_length, operators, 2)
@@ -296,8 +296,9 @@ def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, beg
     """Write examples into packed rows, in the order given; returns the first that does not lead to its text, or -1.
 
     examples[k]: row, column, segment, index into `drawn`, first token, prefix, target and suffix length, first token
-    of the draft and its length, then the sizes of inner gaps and of what is given behind each. `births`, `history` and `marks` are scratch. The arrays of rows are one column wider
-    than the rows: an example's last window spills into the next START.
+    of the draft and its length, then the sizes of inner gaps and of what is given behind each. `births`, `history`
+    and `marks` are scratch. The arrays of rows are one column wider than the rows: an example's last window spills
+    into the next START.
     """
     num_windows, num_canvases, num_lives = windows.shape[2], canvases.shape[2], lives.shape[2]
     for k in range(len(examples)):
