@@ -42,6 +42,7 @@ def requests(draw: st.DrawFn, operators: frozenset[str]) -> Request:
     tokens = draw(st.lists(st.integers(0, 28), max_size=12))
     rules = Rules(ALPHABET, operators, max_length=draw(st.integers(max(len(tokens), 1), 24)))
     kinds = [protected(tokens, rules), st.builds(Draft.infill, st.just(tokens), st.just(tokens[:3]), st.just(rules))]
+    kinds.append(st.builds(Draft.gaps, st.just([tokens[:2], [3], tokens[2:]]), st.just(rules)))
     draft = draw(kinds[0] if len(tokens) + 3 > rules.max_length else st.one_of(kinds))
     return Request(draft, draw(st.integers(1, 30)), draw(st.integers(0, 1 << 40)))
 

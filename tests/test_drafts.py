@@ -29,7 +29,7 @@ def drafts(draw: Any) -> Draft:
     prefix, suffix = (draw(st.lists(st.integers(0, 7), max_size=12)) for _ in range(2))
     rules = draw(st.sampled_from(RULES))
     return draw(st.sampled_from([Draft.infill(prefix, suffix, rules), Draft.continuation(prefix, rules),
-                                 Draft.edit(suffix, rules)]))  # fmt: skip
+                                 Draft.edit(suffix, rules), Draft.gaps([prefix, [5], suffix], rules)]))  # fmt: skip
 
 
 @given(st.lists(drafts(), min_size=1, max_size=4), st.sampled_from(list(MODELS)))

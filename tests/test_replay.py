@@ -154,14 +154,15 @@ def test_operators_that_the_kernel_lacks_are_refused():
 sizes = st.integers(0, 40) | st.integers(500, 520) | st.integers(1020, 1700)
 
 
-@given(st.integers(0, 12), st.integers(0, 5), sizes)
-def test_the_kernel_writes_a_draft_as_its_history_has_it(prefix, target, suffix):
+@given(st.integers(0, 12), st.integers(0, 5), sizes, st.data())
+def test_the_kernel_writes_a_draft_as_its_history_has_it(prefix, target, suffix, data):
     tokens = np.arange(3 + prefix + target + suffix, dtype=np.int32)
     before, behind = tokens[3 : 3 + prefix].tolist(), tokens[3 + prefix + target :].tolist()
     history = np.empty(prefix + suffix + 20, np.int32)
-    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 0, 0, 5000, 1)
+    inner = np.zeros(data.draw(st.sampled_from([0, 4])), np.int64)
+    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 0, 0, inner, 5000, 1)
     assert tuple(history[:count].tolist()) == draft_history([*before, *behind], prefix, Alphabet(5000, 4999), True)
-    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 0, 0, 5000, 0)
+    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 0, 0, inner, 5000, 0)
     wanted = draft_history([*before, *behind], prefix, Alphabet(5000, 4999))
     assert tuple(history[:count].tolist()) == wanted
     assert num_moves(np.array([suffix])).tolist() == [len(wanted) - prefix - suffix]
@@ -170,9 +171,27 @@ def test_the_kernel_writes_a_draft_as_its_history_has_it(prefix, target, suffix)
 @given(st.integers(0, 12), st.integers(0, 12))
 def test_the_kernel_marks_a_draft_as_an_infilling_is_marked(prefix, suffix):
     marks = np.empty(25, np.int32)
-    replay.write_marks(marks, prefix, 0, suffix)
+    replay.write_marks(marks, prefix, 0, suffix, np.zeros(0, np.int64))
     wanted = Draft.infill([1] * prefix, [1] * suffix, Rules(ALPHABET)).marks or (0,)
     assert tuple(marks[: prefix + suffix + 1].tolist()) == wanted
+
+
+inner_sizes = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 40)), max_size=5)
+
+
+@given(st.integers(0, 12), inner_sizes, st.integers(0, 5), st.integers(0, 12), st.booleans())
+def test_the_kernel_writes_and_marks_a_draft_with_several_gaps(prefix, inner, last, suffix, has_jumps):
+    target = sum(map(sum, inner)) + last
+    text = list(range(prefix + target + suffix))
+    cuts = np.cumsum([prefix, *(size for pair in inner for size in pair), last]).tolist()
+    parts = [text[start:end] for start, end in zip([0, *cuts[1::2]], [*cuts[::2], len(text)], strict=True)]
+    draft = Draft.gaps(parts, Rules(Alphabet(5000, 4999), frozenset({"jump" if has_jumps else "move"})))
+    tokens, sizes = np.array([9, 9, 9, *text], np.int32), np.array([*inner, (0, 0)], np.int64).ravel()
+    history, marks = np.empty(400, np.int32), np.empty(400, np.int32)
+    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 0, 0, sizes, 5000, int(has_jumps))
+    replay.write_marks(marks, prefix, 0, suffix, sizes)
+    assert tuple(history[:count].tolist()) == draft.actions
+    assert tuple(marks[: len(draft.tokens) + 1].tolist()) == (draft.marks or (0,))
 
 
 @given(st.integers(0, 30), st.booleans(), st.data())

@@ -421,3 +421,9 @@ def test_the_debug_recipe_stays_a_minute_long() -> None:
     config = debug(Alphabet(257, 256))
     assert config.train.steps * config.train.rows * config.data.row <= 400_000
     assert num_parameters(config.model) < 300_000
+
+
+def test_the_fill_in_the_middle_rival_is_small_from_left_to_right_with_twice_the_gaps() -> None:
+    ours, rival = (find_recipe(name)(GPT2) for name in ("small", "fim_small"))
+    assert (rival.model, rival.optimizer, rival.train) == (ours.model, ours.optimizer, ours.train)
+    assert (rival.data.order, rival.data.jobs.infill, ours.data.jobs.infill) == ("left-to-right", 0.5, 0.25)

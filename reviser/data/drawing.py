@@ -1,6 +1,7 @@
 """A trajectory for each example: by kernels where the order has one, by the order's own `draw` where it has none.
 
-What is to be edited takes the shortest script, from left to right (EDITS), whatever the order of what is written.
+What is to be edited takes the shortest script, from left to right (EDITS), and several gaps are filled from left to
+right, each from left to right, whatever the order of what is written.
 
 Either way example i is drawn with its own random stream, `examples.states[i]`, which moves on: what is drawn for an
 example depends on nothing else. Kernels draw some millions of actions a second, Python about a hundred thousand.
@@ -24,7 +25,7 @@ from reviser.orders.kernels import NO_DRAW, TOO_LONG
 from reviser.orders.policies import Diff, Order, components, has_kernel, is_choice, pick
 from reviser.orders.record import Trajectory
 from reviser.orders.rng import Random
-from reviser.orders.script_kernels import write_scripts
+from reviser.orders.script_kernels import write_fillings, write_scripts
 
 Array = npt.NDArray[Any]
 MAX_TRIES = 24
@@ -45,7 +46,7 @@ def draw_examples(order: Order, rules: Rules, examples: Examples, capacity: int,
             return drawn
         again = shorten(examples.select(late))
         redrawn = _draw_once(orders, which[late], rules, again, capacity)
-        for name in ("length", "states", "drafts", "drafted"):
+        for name in ("length", "states", "drafts", "drafted", "inner"):
             getattr(examples, name)[late] = getattr(again, name)
         _put(drawn, late, redrawn)
         late = late[_is_bad(again, redrawn, rules, limit)]
@@ -57,8 +58,9 @@ def draw_examples(order: Order, rules: Rules, examples: Examples, capacity: int,
 
 def history_sizes(examples: Examples, drawn: Rows, rules: Rules) -> npt.NDArray[np.int64]:
     """Positions each example takes: the history of its draft and its trajectory."""
-    way = examples.suffix > 0 if rules.has_jumps else num_moves(examples.suffix)
-    num_drafted = examples.prefix + examples.drafted + examples.suffix + way
+    given = np.concatenate([examples.suffix[:, None], examples.inner[:, :, 1]], axis=1)
+    way = given > 0 if rules.has_jumps else num_moves(given)
+    num_drafted = examples.prefix + examples.drafted + given.sum(axis=1) + way.sum(axis=1)
     sizes: npt.NDArray[np.int64] = num_drafted + drawn.actions.shape[1] - drawn.begins
     return sizes
 
@@ -69,7 +71,7 @@ def exact_log_q(order: Order, rules: Rules, examples: Examples, drawn: Rows) -> 
         return drawn.log_q
     values = []
     for i in range(len(examples)):
-        if examples.drafted[i]:
+        if examples.drafted[i] or examples.inner[i].any():
             values.append(0.0)
             continue
         actions = tuple(drawn[i].tolist())
@@ -82,7 +84,7 @@ def _pick(order: Order, examples: Examples) -> tuple[Sequence[Order], npt.NDArra
     orders, which = components(order), np.zeros(len(examples), np.int64)
     if is_choice(order):
         for i, state in enumerate(examples.states.tolist()):
-            if examples.drafted[i]:
+            if examples.drafted[i] or examples.inner[i].any():
                 continue
             rng = Random(state)
             which[i] = orders.index(pick(order, rng))
@@ -93,10 +95,15 @@ def _pick(order: Order, examples: Examples) -> tuple[Sequence[Order], npt.NDArra
 def _draw_once(orders: Sequence[Order], which: Array, rules: Rules, examples: Examples, capacity: int) -> Rows:
     """One draw of each example; `begins` is TOO_LONG or NO_DRAW where there is none."""
     is_fast, is_edit = np.array([has_kernel(each) for each in orders])[which], examples.drafted > 0
-    if is_fast.all() and not is_edit.any():
+    has_gaps = examples.has_gaps
+    is_plain = ~is_edit & ~has_gaps
+    if is_fast.all() and is_plain.all():
         return _draw_by_kernel(orders, which, rules, examples, capacity)
     drawn = allocate_rows(len(examples), capacity)
-    ways = ((is_edit, _draw_edits), (is_fast & ~is_edit, _draw_by_kernel), (~is_fast & ~is_edit, _draw_by_method))
+    ways = (
+        (is_edit, _draw_edits), (has_gaps, _draw_fillings),
+        (is_fast & is_plain, _draw_by_kernel), (~is_fast & is_plain, _draw_by_method),
+    )  # fmt: skip
     for is_chosen, draw in ways:
         if is_chosen.any():
             some = examples.select(is_chosen)
@@ -115,6 +122,19 @@ def _draw_edits(orders: Sequence[Order], which: Array, rules: Rules, examples: E
         examples.tokens, examples.drafts, examples.drafted, examples.first + examples.prefix, examples.length,
         examples.prefix, rules.max_length - examples.prefix - examples.suffix, rules.alphabet.num_text,
         int("replace" in rules.operators), drawn.actions, drawn.has_loss, drawn.begins,
+    )  # fmt: skip
+    drawn.log_q[:] = 0.0
+    return drawn
+
+
+def _draw_fillings(orders: Sequence[Order], which: Array, rules: Rules, examples: Examples, capacity: int) -> Rows:
+    """What fills the gaps of examples that have several, one after another."""
+    if "jump" not in rules.operators:
+        raise ConfigError("several gaps are filled by JUMPs from one to the next; add jump to model.operators")
+    drawn = allocate_rows(len(examples), capacity)
+    write_fillings(
+        examples.tokens, examples.first + examples.prefix, examples.length, examples.inner, examples.prefix,
+        rules.alphabet.num_text, drawn.actions, drawn.has_loss, drawn.begins,
     )  # fmt: skip
     drawn.log_q[:] = 0.0
     return drawn

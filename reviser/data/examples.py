@@ -1,11 +1,12 @@
 """Documents to examples: which stretch of which document is prompt, which is to be written.
 
 An example is a stretch of one document, cut into prefix, target and (to infill or edit) suffix; to edit, a draft
-stands where the target is to be (slots.py):
+stands where the target is to be, and some of the target may be given, between several gaps (slots.py):
 
     document   ... The boats lay still, and the gulls were asleep. A child came down the steps. ...
     continue   [The boats lay still,][ and the gulls were asleep.]         prefix, target
     infill     [The boats][ lay still, and][ the gulls were asleep.]       prefix, target, suffix
+    gaps       [The boats][ lay still,] and the[ gulls][ were asleep.]     what is given between gaps is in the target
     edit       [The boats lay still,][ and the gulls were asleep.][ A]     its draft: [ and the gull were a sleep.]
 
 A document gives as many examples an epoch as its length allows, each with its own random stream
@@ -32,6 +33,10 @@ from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
 
 Array = npt.NDArray[Any]
+MAX_WORDS = 6
+"""How many words are given at most where little else is."""
+EDIT, GAPS, WORDS = 1, 2, 3
+"""Kinds of examples beside those that `cut_documents` cuts for good: to edit, with gaps, with a few words given."""
 NEAR = 16
 """How far, in tokens, a sentence's end may be to be called near."""
 
@@ -76,7 +81,7 @@ class JobConfig:
     """Of what fills a gap."""
     suffix: tuple[int, int] = (1, 63)
     infill: float = 0.0
-    """Share of examples that fill a gap; the others continue."""
+    """Share of examples that fill a gap, or several; the others continue."""
     from_start: float = 0.3
     """Share of stretches that begin where their document begins."""
     edit: float = 0.0
@@ -91,21 +96,37 @@ class JobConfig:
     """Of what is protected before and behind a text to be edited, in half of the cases."""
     rewrites: bool = False
     """Whether drafts are corrected by writing them again, behind a separator, instead of by edits."""
+    gaps: tuple[int, int] = (1, 1)
+    """How many gaps an example to infill has."""
+    sparse: float = 0.0
+    """Share of examples to infill of which only one to six words are given."""
 
     def __post_init__(self) -> None:
         for name in ("prefix", "length", "gap", "suffix", "draft", "around"):
             low, high = getattr(self, name)
             if not (1 if name in ("length", "gap", "draft") else 0) <= low <= high:
                 raise ConfigError(f"jobs.{name}={low},{high} is not a range of lengths; write it as low,high")
-        for name in ("infill", "from_start", "edit", "pairs", "corrected"):
+        if not 1 <= self.gaps[0] <= self.gaps[1] or 2 * self.gaps[1] > self.length[1] + 1:
+            low, high = self.gaps
+            raise ConfigError(
+                f"jobs.gaps={low},{high} is not a range of 1 to {(self.length[1] + 1) // 2} gaps (half of "
+                "jobs.length); write it as low,high"
+            )
+        for name in ("infill", "from_start", "edit", "pairs", "corrected", "sparse"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"jobs.{name}={getattr(self, name)} is not a share between 0 and 1")
 
     @property
     def longest(self) -> int:
         """The most tokens a canvas can hold."""
-        infill = self.gap[1] + max(self.suffix[1], NEAR) if self.infill else 0
+        gaps = max(self.gap[1], self.length[1]) if self.num_inner else self.gap[1]
+        infill = gaps + max(self.suffix[1], NEAR) if self.infill else 0
         return max(self.prefix[1] + max(self.length[1] + NEAR, infill), self.longest_edit)
+
+    @property
+    def num_inner(self) -> int:
+        """The most gaps that an example has behind its first."""
+        return max(self.gaps[1] - 1, MAX_WORDS if self.sparse else 0) if self.infill else 0
 
     @property
     def longest_edit(self) -> int:
@@ -137,8 +158,13 @@ class Examples:
     """Where the draft of each example to edit begins in `tokens`."""
     drafted: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     """How many tokens that draft has; 0 for all that is written afresh."""
+    inner: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0, 2), np.int64))
+    """[examples, gaps, 2] of targets with several gaps: the size of each gap but the last, which is what is left, and
+    of what is given behind it, which is 0 where there is no such gap."""
 
     def __post_init__(self) -> None:
+        if not len(self.inner):
+            object.__setattr__(self, "inner", np.zeros((len(self.first), 0, 2), np.int64))
         for name in ("drafts", "drafted"):
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, np.zeros(len(self.first), np.int64))
@@ -148,9 +174,22 @@ class Examples:
 
     def select(self, chosen: Array) -> Examples:
         """Some of the examples, over the same tokens."""
-        names = ("first", "prefix", "length", "suffix", "states", "document", "drafts", "drafted")
+        names = ("first", "prefix", "length", "suffix", "states", "document", "drafts", "drafted", "inner")
         chosen_parts: dict[str, Any] = {name: getattr(self, name)[chosen] for name in names}
         return replace(self, **chosen_parts)
+
+    @property
+    def has_gaps(self) -> npt.NDArray[np.bool_]:
+        """Which examples have several gaps."""
+        return np.asarray(self.inner[:, :, 1].sum(axis=1) > 0)
+
+    def split(self, i: int) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """What is given of an example with gaps, n + 1 parts, and what fills the n gaps."""
+        text, sizes = self.text(i), [size for pair in self.inner[i].tolist() if pair[1] for size in pair]
+        last = int(self.length[i]) - sum(sizes)
+        ends = np.cumsum([int(self.prefix[i]), *sizes, last, int(self.suffix[i])]).tolist()
+        parts = [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        return parts[::2], parts[1::2]
 
     def target(self, i: int) -> npt.NDArray[np.int32]:
         start = self.first[i] + self.prefix[i]
@@ -165,6 +204,8 @@ class Examples:
         """What is on the canvas of an example before its target is written."""
         text, prefix = self.text(i), int(self.prefix[i])
         before, after = text[:prefix], text[prefix + int(self.length[i]) :]
+        if self.inner[i].any():
+            return Draft.gaps(self.split(i)[0], rules)
         if not self.drafted[i]:
             return Draft.infill(before, after, rules)
         start, count = int(self.drafts[i]), int(self.drafted[i])
@@ -188,7 +229,9 @@ def join_examples(parts: Sequence[Examples]) -> Examples:
     for name in ("first", "drafts"):
         places = [getattr(part, name) + offset for part, offset in zip(parts, offsets, strict=False)]
         joined[name] = np.concatenate(places)
-    return Examples(**joined)
+    most = max(part.inner.shape[1] for part in parts)
+    inner = [np.pad(part.inner, ((0, 0), (0, most - part.inner.shape[1]), (0, 0))) for part in parts]
+    return Examples(**joined, inner=np.concatenate(inner))
 
 
 def sentence_ends(tokenizer: Tokenizer) -> npt.NDArray[np.uint8]:
@@ -235,12 +278,15 @@ def heldout_examples(shards: Readable, count: int, prefix: int, length: int, inf
 def shorten(examples: Examples, share: float = 0.75) -> Examples:
     """The same stretches with shorter targets, for trajectories that came out too long.
 
-    A draft can't be shortened with its target: its place is taken by the target itself, which needs no edit.
+    A draft can't be shortened with its target: its place is taken by the target itself, which needs no edit. Of
+    several gaps the last ones go.
     """
     length = np.maximum((examples.length * share).astype(np.int64), 1)
     is_edit = examples.drafted > 0
     drafts = np.where(is_edit, examples.first + examples.prefix, examples.drafts)
-    return replace(examples, length=length, drafts=drafts, drafted=np.where(is_edit, length, 0))
+    is_left = np.cumsum(examples.inner.sum(axis=2), axis=1) < length[:, None]
+    inner = np.where(is_left[:, :, None], examples.inner, 0)
+    return replace(examples, length=length, drafts=drafts, drafted=np.where(is_edit, length, 0), inner=inner)
 
 
 def streams(base: Random, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -270,25 +316,33 @@ def _fill_chances(limit: int, states: Array, chosen: Array) -> None:
 
 def cut_documents(
     shards: Documents, jobs: JobConfig, marks: Array, documents: Array, states: Array
-) -> tuple[Examples, npt.NDArray[np.bool_]]:
-    """Choose a stretch of each document, gather its tokens, and cut it at sentence ends; also which are to edit."""
+) -> tuple[Examples, npt.NDArray[np.int64]]:
+    """Choose a stretch of each document, gather its tokens, and cut it at sentence ends; also their kinds.
+
+    The places of gaps are as drawn, and may still lie outside of a target that came out shorter.
+    """
     count = len(documents)
+    inner, gaps = np.zeros((count, jobs.num_inner, 2), np.int64), np.array([*jobs.gaps, jobs.length[1]], np.int64)
     stretch, cuts = np.empty((count, 2), np.int64), np.empty((count, 5), np.int64)
     ranges = np.array([*jobs.prefix, *jobs.length, *jobs.gap, *jobs.suffix, *jobs.draft, *jobs.around], np.int64)
-    shares = np.array([round(each * 2**32) for each in (jobs.infill, jobs.from_start, jobs.edit)], np.int64)
-    _choose_stretches(shards.lengths[documents], ranges, shares, states, stretch, cuts)
+    shares = np.array([round(each * 2**32) for each in _shares(jobs)], np.int64)
+    _choose_stretches(shards.lengths[documents], ranges, shares, gaps, states, stretch, cuts, inner)
     tokens = shards.gather(documents, stretch[:, 0], stretch[:, 1])
     offsets = np.concatenate(([0], np.cumsum(stretch[:, 1])))
     _snap(tokens, offsets, stretch, shards.lengths[documents], marks, cuts)
-    examples = Examples(tokens, offsets[:-1] + cuts[:, 0], cuts[:, 1], cuts[:, 2], cuts[:, 3], states, documents)
-    return examples, cuts[:, 4] > 0
+    sizes = cuts[:, 1], cuts[:, 2], cuts[:, 3]
+    return Examples(tokens, offsets[:-1] + cuts[:, 0], *sizes, states, documents, inner=inner), cuts[:, 4]
+
+
+def _shares(jobs: JobConfig) -> tuple[float, ...]:
+    return jobs.infill, jobs.from_start, jobs.edit, jobs.sparse
 
 
 @jit
-def _choose_stretches(lengths: Array, ranges: Array, shares: Array, states: Array, stretch: Array,
-                      cuts: Array) -> None:  # fmt: skip
+def _choose_stretches(lengths: Array, ranges: Array, shares: Array, gaps: Array, states: Array, stretch: Array,
+                      cuts: Array, inner: Array) -> None:  # fmt: skip
     """stretch[i]: where the stretch begins and how many tokens it has, NEAR more than needed at either end;
-    cuts[i]: 0 or NEAR to skip at most at the front, then prefix, target, suffix as drawn, and 1 for one to edit."""
+    cuts[i]: 0 or NEAR to skip at most at the front, then prefix, target, suffix as drawn, and the example's kind."""
     rng = np.empty(1, np.uint64)
     for i in range(len(lengths)):
         rng[0] = states[i]
@@ -296,6 +350,8 @@ def _choose_stretches(lengths: Array, ranges: Array, shares: Array, states: Arra
         is_infill = _below(rng, 1 << 32) < shares[0]
         is_first = _below(rng, 1 << 32) < shares[1]
         prefix = ranges[0] + _below(rng, ranges[1] - ranges[0] + 1)
+        is_sparse = is_infill and not is_edit and shares[3] > 0 and _below(rng, 1 << 32) < shares[3]
+        kind = EDIT if is_edit else WORDS if is_sparse else GAPS if is_infill and gaps[1] > 1 else 0
         if is_edit:
             if _below(rng, 2):
                 target = ranges[8] + _below(rng, ranges[9] - ranges[8] + 1)
@@ -304,6 +360,10 @@ def _choose_stretches(lengths: Array, ranges: Array, shares: Array, states: Arra
             around = ranges[10:12] if _below(rng, 2) else np.zeros(2, np.int64)
             prefix = around[0] + _below(rng, around[1] - around[0] + 1)
             suffix = around[0] + _below(rng, around[1] - around[0] + 1)
+        elif is_sparse:
+            prefix, target, suffix = 0, _by_magnitude(rng, ranges[2], ranges[3]), 0
+        elif kind == GAPS:
+            target, suffix = _choose_gaps(rng, ranges, gaps, inner[i]), _by_magnitude(rng, ranges[6], ranges[7])
         elif is_infill:
             target, suffix = _by_magnitude(rng, ranges[4], ranges[5]), _by_magnitude(rng, ranges[6], ranges[7])
         else:
@@ -315,8 +375,36 @@ def _choose_stretches(lengths: Array, ranges: Array, shares: Array, states: Arra
         stretch[i, 0] = start
         stretch[i, 1] = min(need + 2 * NEAR, total - start)
         cuts[i, 0], cuts[i, 1], cuts[i, 2], cuts[i, 3] = (0 if start == 0 else NEAR), prefix, target, suffix
-        cuts[i, 4] = 1 if is_edit else 0
+        cuts[i, 4] = kind
         states[i] = rng[0]
+
+
+@jit
+def _choose_gaps(rng: Array, ranges: Array, gaps: Array, inner: Array) -> Any:
+    """The sizes of some gaps and of what is given between them; returns how long all of it is, gaps[2] at most: as
+    long as it is longer, everything is halved."""
+    count = gaps[0] + _below(rng, gaps[1] - gaps[0] + 1)
+    last = _by_magnitude(rng, ranges[4], ranges[5])
+    total = last
+    for k in range(count - 1):
+        inner[k, 0] = _by_magnitude(rng, ranges[4], ranges[5])
+        inner[k, 1] = max(_by_magnitude(rng, ranges[6], ranges[7]), 1)
+        total += inner[k, 0] + inner[k, 1]
+    while total > gaps[2]:
+        last = max(last // 2, 1)
+        total = last + halve(inner, count - 1)
+    return total
+
+
+@jit
+def halve(inner: Array, count: int) -> Any:
+    """Halve the sizes of some gaps and of what is given behind them, to 1 at the least; returns their sum."""
+    total = 0
+    for k in range(count):
+        for side in range(2):
+            inner[k, side] = max(inner[k, side] // 2, 1)
+            total += inner[k, side]
+    return total
 
 
 @jit
@@ -353,7 +441,7 @@ def _snap(tokens: Array, offsets: Array, stretch: Array, lengths: Array, marks: 
             if marks[tokens[first + k]] & ENDS:
                 skip = k + 1
                 break
-        if cuts[i, 4] and not skip:
+        if cuts[i, 4] == EDIT and not skip:
             while skip < min(cuts[i, 0], size - 1) and not marks[tokens[first + skip]] & BEGINS:
                 skip += 1
         room = size - skip
@@ -366,17 +454,17 @@ def _snap(tokens: Array, offsets: Array, stretch: Array, lengths: Array, marks: 
             suffix -= less
             target = max(room - prefix - suffix, 1)
         is_last = stretch[i, 0] + size == lengths[i]
-        if cuts[i, 4]:
+        if cuts[i, 4] == EDIT:
             # Whole sentences, and as many tokens around them as are left.
             if prefix:
                 most = prefix + NEAR
                 prefix = min(_snap_end(tokens, first + skip, prefix, room - 1, False, marks, NEAR), most)
                 prefix = _snap_word(tokens, first + skip, prefix, room - 1, marks)
             target = min(target, room - prefix)
-        if suffix == 0 or cuts[i, 4]:
-            near = min(NEAR, target) if cuts[i, 4] else NEAR
+        if suffix == 0 or cuts[i, 4] == EDIT:
+            near = min(NEAR, target) if cuts[i, 4] == EDIT else NEAR
             target = _snap_end(tokens, first + skip + prefix, target, room - prefix, is_last, marks, near)
-            if cuts[i, 4]:
+            if cuts[i, 4] == EDIT:
                 target = _snap_word(tokens, first + skip + prefix, target, room - prefix, marks)
             suffix = min(suffix, room - prefix - target)
         cuts[i, 0], cuts[i, 1], cuts[i, 2], cuts[i, 3] = skip, prefix, target, suffix

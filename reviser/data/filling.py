@@ -136,7 +136,10 @@ def fill_by_executor(table: Array, examples: Examples, drawn: Rows, rules: Rules
             is_generated = step >= num_drafted
             allowed = draft.rules if is_generated else draft.rules.for_draft()
             gap = (draft.prefix, draft.suffix) if is_generated else (0, 0)
-            arrays.valid[row, col + step] = _mask(canvas, allowed, gap, masks)
+            is_alike = not (is_generated and draft.visits)
+            arrays.valid[row, col + step] = (
+                _mask(canvas, allowed, gap, masks) if is_alike else valid_mask(canvas, allowed)
+            )
             _show(canvas, rules.alphabet.none, arrays.windows[row, col + step], arrays.canvases[row, col + step])
             if arrays.cursors.size:
                 arrays.cursors[row, col + step] = canvas.cursor

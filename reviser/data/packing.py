@@ -152,8 +152,9 @@ def example_table(examples: Examples, places: Array) -> npt.NDArray[np.int64]:
     parts = (
         examples.first, examples.prefix, examples.length, examples.suffix, examples.drafts, examples.drafted,
     )  # fmt: skip
-    columns = (rows, places[order, 1], segment, order, *(part[order] for part in parts))
-    return np.stack(columns, axis=1).astype(np.int64)
+    columns = np.stack((rows, places[order, 1], segment, order, *(part[order] for part in parts)), axis=1)
+    inner = examples.inner[order].reshape(len(order), 2 * examples.inner.shape[1])
+    return np.concatenate([columns, inner], axis=1).astype(np.int64)
 
 
 def join(parts: Sequence[Drawn]) -> Drawn:

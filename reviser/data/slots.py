@@ -5,6 +5,9 @@ Examples to edit have a draft and what it is to become: documents with fresh mis
     document   The gulls were asleep.    mistakes made in it    [The gull were a sleep.] -> [The gulls were asleep.]
     pair       before, after             as it is               [before] -> [after], or [after] -> [after]
 
+Gaps are moved to where words, phrases, sentences or paragraphs begin and end; where little is given, it is whole
+words.
+
 A model that rewrites gets the same examples as something to continue: the draft and a separator are its prompt, the
 target is what it writes.
 """
@@ -13,17 +16,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from reviser.data.examples import (
+    EDIT,
+    GAPS,
+    MAX_WORDS,
+    NEAR,
+    WORDS,
     Documents,
     Examples,
     JobConfig,
     cut_documents,
     draw_chances,
+    halve,
     join_examples,
+    sentence_ends,
     streams,
     text_marks,
 )
@@ -32,9 +43,11 @@ from reviser.errors import ConfigError, DataError
 from reviser.mistakes.mistake_kinds import MistakeConfig
 from reviser.mistakes.mistake_maker import MistakeMaker
 from reviser.mistakes.table_file import load_table
+from reviser.orders.kernels import _below, jit
 from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
 
+Array = npt.NDArray[Any]
 ERRORS = "errors.npz"
 """The table of a data folder that mistakes are made with."""
 SEPARATOR = "\x1e"
@@ -54,6 +67,7 @@ class Slots:
         marks: npt.NDArray[np.uint8],
         maker: MistakeMaker | None = None,
         separator: int = -1,
+        breaks: npt.NDArray[np.uint8] | None = None,
     ) -> None:
         usual = max(sum(jobs.prefix) // 2 + sum(jobs.length) // 2, 1)
         lengths = np.asarray(documents.lengths, np.int64)
@@ -74,7 +88,9 @@ class Slots:
         share = jobs.pairs / (1 - jobs.pairs) if jobs.pairs < 1 else 0.0
         self.num_paired = (round(share * self.num_plain) or len(self.pairs)) if len(self.pairs) else 0
         self.jobs, self.documents, self.marks = jobs, documents, marks
-        self.maker, self.separator = maker, separator
+        self.maker, self.separator, self.breaks = maker, separator, breaks
+        if jobs.num_inner and breaks is None:
+            raise ConfigError("jobs.gaps and jobs.sparse take a table of where words begin; make it with find_breaks")
 
     @classmethod
     def of(cls, shards: Shards, jobs: JobConfig, errors: str = "", mistakes: MistakeConfig | None = None) -> Slots:
@@ -83,7 +99,8 @@ class Slots:
         path = Path(errors) if errors else shards.folder / ERRORS
         maker = open_maker(path, mistakes or MistakeConfig(), tokenizer) if jobs.edit and jobs.pairs < 1 else None
         separator = separator_of(tokenizer) if jobs.rewrites else -1
-        return cls(shards, jobs, text_marks(tokenizer), maker, separator)
+        breaks = find_breaks(tokenizer) if jobs.num_inner else None
+        return cls(shards, jobs, text_marks(tokenizer), maker, separator, breaks)
 
     def __len__(self) -> int:
         return self.num_plain + self.num_paired
@@ -111,8 +128,10 @@ class Slots:
 
     def _cut(self, slots: npt.NDArray[np.int64], states: npt.NDArray[np.uint64]) -> Examples:
         documents = np.searchsorted(self.ends, slots, side="right")
-        examples, is_edit = cut_documents(self.documents, self.jobs, self.marks, documents, states)
-        return examples if self.maker is None else make_drafts(examples, is_edit, self.maker)
+        examples, kinds = cut_documents(self.documents, self.jobs, self.marks, documents, states)
+        if self.breaks is not None:
+            place_gaps(examples, kinds, self.breaks)
+        return examples if self.maker is None else make_drafts(examples, kinds == EDIT, self.maker)
 
 
 def heldout_drafts(
@@ -208,3 +227,120 @@ def separator_of(tokenizer: Tokenizer) -> int:
             "the tokenizer has no single token for the byte 0x1E, which separates a text from its rewriting"
         )
     return int(ids[0])
+
+
+def find_breaks(tokenizer: Tokenizer) -> npt.NDArray[np.uint8]:
+    """For each token: what ends with it (4 a paragraph or line, 3 a sentence, 2 a phrase, 1 a word, 0 nothing that
+    can be seen), whether it begins with a space, and how many letters it has."""
+    table = np.zeros((tokenizer.num_text, 3), np.uint8)
+    for token, is_end in enumerate(sentence_ends(tokenizer)):
+        piece = tokenizer.piece(token)
+        is_phrase, is_word = piece.endswith((",", ";", ":", ")", "–", "—")), piece[-1:].isspace()
+        ends = "\n" in piece, bool(is_end), is_phrase, is_word, True
+        table[token] = 4 - ends.index(True), piece[:1].isspace(), min(sum(map(str.isalpha, piece)), 255)
+    return table
+
+
+def place_gaps(examples: Examples, kinds: npt.NDArray[np.int64], breaks: npt.NDArray[np.uint8]) -> None:
+    """Put the gaps of examples into their targets, in place: cut at breaks, or around a few words."""
+    chosen = np.flatnonzero((kinds == GAPS) | (kinds == WORDS))
+    _place_all(
+        examples.tokens, chosen, kinds, breaks, examples.first, examples.prefix, examples.length, examples.suffix,
+        examples.states, examples.inner,
+    )  # fmt: skip
+
+
+@jit
+def _place_all(tokens: Array, chosen: Array, kinds: Array, breaks: Array, firsts: Array, prefixes: Array,
+               lengths: Array, suffixes: Array, states: Array, inner: Array) -> None:  # fmt: skip
+    for i in chosen:
+        start = firsts[i] + prefixes[i]
+        if kinds[i] == WORDS:
+            _keep_words(tokens[start : start + lengths[i]], breaks, states[i : i + 1], inner[i])
+            continue
+        count = _fit_gaps(inner[i], lengths[i])
+        text = tokens[firsts[i] : start + lengths[i] + suffixes[i]]
+        prefixes[i], lengths[i] = _move_gaps(text, breaks, prefixes[i], lengths[i], suffixes[i] > 0, inner[i], count)
+        suffixes[i] = len(text) - prefixes[i] - lengths[i]
+
+
+@jit
+def _fit_gaps(inner: Array, length: int) -> int:
+    """Halve gaps, and leave some out, until they fit a target with a token for the last gap; how many are left."""
+    count, total = 0, 0
+    while count < len(inner) and inner[count, 1]:
+        total += inner[count, 0] + inner[count, 1]
+        count += 1
+    while total >= length:
+        is_least = total == 2 * count
+        if is_least:
+            count -= 1
+            inner[count] = 0
+        total = 2 * count if is_least else halve(inner, count)
+    return count
+
+
+@jit
+def _move_gaps(text: Array, breaks: Array, prefix: int, length: int, has_suffix: bool, inner: Array,
+               count: int) -> Any:  # fmt: skip
+    """Move where gaps begin and end to breaks nearby; returns the prefix and the length of the target then."""
+    cuts = np.empty(2 * count + 2, np.int64)
+    cuts[0], cuts[-1] = prefix, prefix + length
+    for k in range(2 * count):
+        cuts[k + 1] = cuts[k] + inner[k // 2, k % 2]
+    for k in range(len(cuts)):
+        gap = cuts[k + 1] - cuts[k] if k % 2 == 0 else cuts[k] - cuts[k - 1]
+        low = cuts[k - 1] + 1 if k else 1
+        high = cuts[k + 1] - 1 if k + 1 < len(cuts) else len(text) - 1
+        if (k or prefix) and (k + 1 < len(cuts) or has_suffix):
+            cuts[k] = _find_break(text, breaks, cuts[k], low, high, min(max(gap // 4, 2), NEAR))
+    for k in range(2 * count):
+        inner[k // 2, k % 2] = cuts[k + 1] - cuts[k]
+    return cuts[0], cuts[-1] - cuts[0]
+
+
+@jit
+def _find_break(text: Array, breaks: Array, place: int, low: int, high: int, reach: int) -> int:
+    """The greatest break not farther than `reach`, of equal ones the nearest."""
+    best, greatest = place, -1
+    for away in range(reach + 1):
+        for sign in (-1, 1):
+            at = place + sign * away
+            if low <= at <= high:
+                size = max(breaks[text[at - 1], 0], breaks[text[at], 1])
+                if size > greatest:
+                    best, greatest = at, size
+    return best
+
+
+@jit
+def _keep_words(text: Array, breaks: Array, rng: Array, inner: Array) -> None:
+    """Draw a few words of a target, long ones where there are any; all around them are gaps, which may be empty."""
+    words, count = np.empty((len(text), 2), np.int64), 0
+    for least in (4, 1):
+        end = 0
+        for start in range(len(text)):
+            is_first = start == 0 or breaks[text[start], 1] or not breaks[text[start - 1], 2]
+            if not (is_first and breaks[text[start], 2]):
+                continue
+            end, letters = start + 1, int(breaks[text[start], 2])
+            while end < len(text) and breaks[text[end], 2] and not breaks[text[end], 1]:
+                letters += int(breaks[text[end], 2])
+                end += 1
+            # What touches the end may be the beginning of a longer word.
+            if letters >= least and end < len(text):
+                words[count, 0], words[count, 1] = start, end
+                count += 1
+        if count:
+            break
+    wanted = min(1 + _below(rng, MAX_WORDS), count)
+    # The first ones of a shuffle, in their order.
+    for k in range(wanted):
+        other = k + _below(rng, count - k)
+        for side in range(2):
+            words[k, side], words[other, side] = words[other, side], words[k, side]
+    begins, behind = np.argsort(words[:wanted, 0]), 0
+    for k in range(wanted):
+        start, end = words[begins[k], 0], words[begins[k], 1]
+        inner[k, 0], inner[k, 1] = start - behind, end - start
+        behind = end

@@ -1,6 +1,7 @@
 """Drafts as tensors: the histories that write them and what the model is shown on the way, without replaying them.
 
-A draft's history inserts its tokens in order and then goes back to the cursor, so each canvas on the way is known:
+A draft's history inserts its tokens in order and then goes back to the cursor, by way of the gaps that it visits, so
+each canvas on the way is known:
 
     tokens a b c, cursor 1     history  START  a   b    c     MOVE -2 or JUMP 1
                                canvas   |      a|  ab|  abc|  a|bc
@@ -42,7 +43,7 @@ def draft_inputs(drafts: Sequence[Draft], config: ModelConfig, device: torch.dev
     for row, (draft, history) in enumerate(zip(drafts, histories, strict=True)):
         actions[row, 1 : len(history) + 1] = history
         tokens[row, : len(draft.tokens)] = draft.tokens
-        way = len(draft.tokens), draft.cursor, alphabet, bool(draft.rules.has_jumps)
+        way = len(draft.tokens), draft.cursor, alphabet, bool(draft.rules.has_jumps), draft.visits
         cursors[row, 1 : len(history) + 1] = draft_cursors(*way)
     lengths = np.minimum(np.arange(longest), sizes[:, None])
     canvas = (*_show(tokens, lengths, cursors, config), cursors if config.canvas.has_cursor else None)

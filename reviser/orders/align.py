@@ -25,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from reviser.actions import MAX_MOVE_EXPONENT, SPAN_SIZES, Alphabet
-from reviser.canvas import CLOSED, FIXED, Canvas, Rules
+from reviser.canvas import CLOSED, FIXED, Canvas, Rules, replay
 from reviser.errors import ConfigError, UnreachableError
+from reviser.orders.record import Draft
 from reviser.orders.restore import By
 
 Costs = npt.NDArray[np.int32]
@@ -293,6 +294,35 @@ def spell_around(start: int, end: int, opens: Sequence[bool], alphabet: Alphabet
     while way[-1] != start:
         way.append(before[way[-1]])
     return tuple(alphabet.move(there - here) for here, there in pairwise(reversed(way)))
+
+
+def fill_gaps(draft: Draft, fillings: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """What fills the gaps of a draft, from left to right and each from left to right, with STOP; a gap that nothing
+    fills is passed over.
+
+    >>> rules = Rules(Alphabet(num_text=257, pad=256), frozenset({"jump"}))
+    >>> script = fill_gaps(Draft.gaps([[1], [2], [3]], rules), [[7, 7], [8]])
+    >>> [rules.alphabet.name(action) for action in script]
+    ['INSERT 7', 'INSERT 7', 'JUMP 4', 'INSERT 8', 'STOP']
+    """
+    rules, canvas, script = draft.rules, draft.canvas, list[int]()
+    places = canvas.open_boundaries()
+    if len(places) != len(fillings):
+        raise ConfigError(f"{len(fillings)} fillings for a draft with {len(places)} gaps")
+    grown = 0
+    for place, filling in zip(places, fillings, strict=True):
+        here = place + grown
+        if filling and canvas.cursor != here:
+            if "jump" in rules.operators:
+                way = rules.alphabet.way(canvas.cursor, here, has_jumps=True)
+            else:
+                opens = [canvas.is_open(each) for each in range(len(canvas.tokens) + 1)]
+                way = spell_around(canvas.cursor, here, opens, rules.alphabet)
+            canvas, script = replay(canvas, way, rules), [*script, *way]
+        if filling:
+            canvas, script = replay(canvas, filling, rules), [*script, *filling]
+        grown += len(filling)
+    return (*script, rules.alphabet.stop)
 
 
 def _remove(count: int, rules: Rules) -> list[int]:

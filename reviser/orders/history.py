@@ -3,6 +3,11 @@
     tokens a b c d, cursor 1     history  a   b    c     d      MOVE -2   MOVE -1       or   JUMP 1
                                  canvas   a|  ab|  abc|  abcd|  ab|cd     a|bcd              a|bcd
 
+A draft with several gaps visits them all, so that the history says where they are:
+
+    visits 3, cursor 1           history  a   b    c     d      JUMP 3   JUMP 1
+                                 canvas   a|  ab|  abc|  abcd|  abc|d    a|bcd
+
 `draft_history` defines this. replay.py writes the same history in a kernel; tests hold the two equal.
 
 >>> from reviser.actions import Alphabet
@@ -18,7 +23,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -27,17 +32,26 @@ from reviser.actions import MAX_MOVE, MAX_MOVE_EXPONENT, Alphabet
 from reviser.canvas import Canvas, apply_unchecked
 
 
-def draft_history(tokens: Sequence[int], cursor: int, alphabet: Alphabet, has_jumps: bool = False) -> tuple[int, ...]:
-    """The actions that write a draft on an empty canvas and leave the cursor at its place."""
-    return (*tokens, *alphabet.way(len(tokens), cursor, has_jumps))
+def draft_history(
+    tokens: Sequence[int], cursor: int, alphabet: Alphabet, has_jumps: bool = False, visits: Sequence[int] = ()
+) -> tuple[int, ...]:
+    """The actions that write a draft on an empty canvas, go where it visits and leave the cursor at its place."""
+    legs = pairwise((len(tokens), *visits, cursor))
+    return (*tokens, *chain.from_iterable(alphabet.way(start, end, has_jumps) for start, end in legs))
 
 
-def draft_cursors(num_tokens: int, cursor: int, alphabet: Alphabet, has_jumps: bool = False) -> list[int]:
+def draft_cursors(
+    num_tokens: int, cursor: int, alphabet: Alphabet, has_jumps: bool = False, visits: Sequence[int] = ()
+) -> list[int]:
     """Where the cursor stands after each action of a draft's history."""
-    if has_jumps:
-        return [*range(1, num_tokens + 1), *([cursor] if cursor < num_tokens else [])]
-    moves = map(alphabet.distance, alphabet.spell(cursor - num_tokens))
-    return [*range(1, num_tokens), *accumulate(moves, initial=num_tokens)] if num_tokens else []
+    cursors = list(range(1, num_tokens + 1))
+    for start, end in pairwise((num_tokens, *visits, cursor)):
+        if has_jumps:
+            cursors += [end] if start != end else []
+        else:
+            moves = map(alphabet.distance, alphabet.spell(end - start))
+            cursors += list(accumulate(moves, initial=start))[1:]
+    return cursors
 
 
 def num_moves(distances: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

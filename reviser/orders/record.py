@@ -1,13 +1,17 @@
 """A draft, a trajectory from it, and the file that keeps trajectories.
 
 Every job is a draft and a target: the draft is what stands on the canvas before the first generated action. To
-continue a text, the draft is its beginning; to infill, both ends with the cursor at the gap; to edit, the whole
-text. A trajectory file holds one JSON object a line and replays under its own rules.
+continue a text, the draft is its beginning; to infill, both ends with the cursor at the gap, or all that stands
+around several gaps with the cursor in the first; to edit, the whole text. A trajectory file holds one JSON object a
+line and replays under its own rules.
 
 >>> rules = Rules(Alphabet(num_text=257, pad=256))
 >>> draft = Draft.infill([1, 2], [3, 4, 5], rules)
 >>> [rules.alphabet.name(a) for a in draft.actions[5:]], draft.cursor
 (['MOVE -2', 'MOVE -1'], 2)
+>>> draft = Draft.gaps([[1, 2], [3], [4, 5]], rules)
+>>> [rules.alphabet.name(a) for a in draft.actions[5:]], draft.cursor, draft.canvas.open_boundaries()
+(['MOVE -2', 'MOVE -1'], 2, [2, 3])
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -35,10 +40,15 @@ class Draft:
     rules: Rules
     marks: tuple[int, ...] = ()
     """See `Canvas.marks`; empty where nothing is protected."""
+    visits: tuple[int, ...] = ()
+    """Boundaries that the history goes to, in this order, before it goes to the cursor."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "marks", self.canvas.marks)
         check_marks(self.marks)
+        for place in self.visits:
+            if not 0 <= place <= len(self.tokens):
+                raise ConfigError(f"a draft of {len(self.tokens)} tokens can't visit boundary {place}")
 
     @classmethod
     def continuation(cls, prefix: Sequence[int], rules: Rules) -> Draft:
@@ -47,6 +57,23 @@ class Draft:
     @classmethod
     def infill(cls, prefix: Sequence[int], suffix: Sequence[int], rules: Rules) -> Draft:
         return cls.revision(prefix, (), suffix, rules)
+
+    @classmethod
+    def gaps(cls, parts: Sequence[Sequence[int]], rules: Rules) -> Draft:
+        """What is given around gaps: n + 1 parts for n gaps, of which the first and the last may be empty.
+
+        All that is given is fixed, and only the gaps are open. The history visits them from the last to the first.
+        """
+        if len(parts) < 2:
+            raise ConfigError("a draft with gaps takes the text before and behind each gap: two parts or more")
+        if not all(len(part) for part in parts[1:-1]):
+            raise ConfigError("two gaps have nothing between them; make one gap of them")
+        ends = list(accumulate(map(len, parts)))
+        size, places = ends[-1], ends[:-1]
+        spans = [span for span in pairwise((0, *ends)) if span[0] < span[1]]
+        closed = [*([0] if parts[0] else []), *([size] if parts[-1] else [])]
+        marks = protect(size, spans, closed)
+        return cls(tuple(chain.from_iterable(parts)), places[0], rules, marks, tuple(places[:0:-1]))
 
     @classmethod
     def revision(cls, prefix: Sequence[int], middle: Sequence[int], suffix: Sequence[int], rules: Rules) -> Draft:
@@ -68,7 +95,7 @@ class Draft:
     @property
     def actions(self) -> tuple[int, ...]:
         """The history that writes the draft."""
-        return draft_history(self.tokens, self.cursor, self.rules.alphabet, bool(self.rules.has_jumps))
+        return draft_history(self.tokens, self.cursor, self.rules.alphabet, bool(self.rules.has_jumps), self.visits)
 
     @property
     def canvas(self) -> Canvas:
@@ -140,6 +167,7 @@ def to_record(trajectory: Trajectory, **extra: Any) -> dict[str, Any]:
         **extra,
         "draft_actions": list(trajectory.draft.actions),
         "actions": list(trajectory.actions),
+        **({"visits": list(trajectory.draft.visits)} if trajectory.draft.visits else {}),
         **_protection(trajectory.draft),
         "max_length": rules.max_length,
         "operators": sorted(rules.operators),
@@ -170,7 +198,8 @@ def from_record(record: dict[str, Any]) -> Trajectory:
         raise TrajectoryError(f"a field has the wrong type: {error}") from None
     try:
         drafted = replay(Canvas(), draft_actions, rules.for_draft(), "draft action")
-        draft = Draft(drafted.tokens, drafted.cursor, rules, _marks(record, len(drafted.tokens)))
+        marks, visits = _marks(record, len(drafted.tokens)), tuple(map(index, record.get("visits", ())))
+        draft = Draft(drafted.tokens, drafted.cursor, rules, marks, visits)
         if not draft.canvas.is_open(draft.cursor):
             raise TrajectoryError(f"the draft leaves the cursor at {draft.cursor}, which is a closed boundary")
         replay(draft.canvas, actions, rules)
@@ -185,7 +214,9 @@ def from_record(record: dict[str, Any]) -> Trajectory:
     if len(has_loss) != len(actions):
         raise TrajectoryError(f"has_loss has {len(has_loss)} entries for {len(actions)} actions")
     if draft.actions != draft_actions:
-        raise TrajectoryError("the draft actions are not the tokens in order followed by the way to the cursor")
+        raise TrajectoryError(
+            "the draft actions are not the tokens in order followed by the way to the visits and the cursor"
+        )
     return Trajectory(draft, actions, has_loss, log_q)
 
 

@@ -211,7 +211,7 @@ def replay_one(actions: Array, num_draft: int, marks: Array, num_text: int, rule
             if is_plain:
                 moves = _BACK[_num_bits(max(cursor - low, 0))] | _FORTH[_num_bits(max(length - tail - cursor, 0))]
             else:
-                moves = _find_moves(cells, left, right, width, front, length)
+                moves = _find_moves(cells, left, right, width, front, length) if operators & MOVE_BIT else 0
             can_replace = cursor > 0 and cells[left - 1] & _IS_FIXED == 0
             can_delete = can_replace and not _is_closed(cells, left, right, width, front, cursor - 1)
             mask = valid_mask(length, state, moves, can_delete, can_replace, num_closed, max_length, operators, 2)
@@ -296,16 +296,22 @@ def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, beg
     """Write examples into packed rows, in the order given; returns the first that does not lead to its text, or -1.
 
     examples[k]: row, column, segment, index into `drawn`, first token, prefix, target and suffix length, first token
-    of the draft and its length. `births`, `history` and `marks` are scratch. The arrays of rows are one column wider
-    than the rows: an example's last window spills into the next START.
+    of the draft and its length, then the sizes of inner gaps and of what is given behind each. `births`, `history`
+    and `marks` are scratch. The arrays of rows are one column wider than the rows: an example's last window spills
+    into the next START.
     """
     num_windows, num_canvases, num_lives = windows.shape[2], canvases.shape[2], lives.shape[2]
     for k in range(len(examples)):
         row, col, segment, i = examples[k, 0], examples[k, 1], examples[k, 2], examples[k, 3]
         first, prefix, target, suffix = examples[k, 4], examples[k, 5], examples[k, 6], examples[k, 7]
-        drafts, drafted = examples[k, 8], examples[k, 9]
-        count = write_draft(history, tokens, first, prefix, target, suffix, drafts, drafted, num_text, rules[2])
-        write_marks(marks, prefix, drafted, suffix)
+        drafts, drafted, inner = examples[k, 8], examples[k, 9], examples[k, 10:]
+        count = write_draft(
+            history, tokens, first, prefix, target, suffix, drafts, drafted, inner, num_text, rules[2]
+        )  # fmt: skip
+        num_given = prefix + drafted + suffix
+        for j in range(1, len(inner), 2):
+            num_given += inner[j]
+        write_marks(marks, prefix, drafted, suffix, inner)
         num_draft = count
         for j in range(begins[i], drawn.shape[1]):
             history[count] = drawn[i, j]
@@ -323,7 +329,7 @@ def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, beg
             segments[row, col + j] = segment
         after = col + count + 1
         bad, length, _, left, right = replay_one(
-            history[:count], num_draft, marks[: prefix + drafted + suffix + 1], num_text, rules, width, cells, births,
+            history[:count], num_draft, marks[: num_given + 1], num_text, rules, width, cells, births,
             windows[row, col + 1 : after if num_windows else col + 1], masks[row, col : col + count],
             canvases[row, col + 1 : after if num_canvases else col + 1],
             lives[row, col : after if num_lives else col],
@@ -337,17 +343,39 @@ def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, beg
 
 @jit
 def write_draft(history: Array, tokens: Array, first: int, prefix: int, target: int, suffix: int, drafts: int,
-                drafted: int, num_text: int, has_jumps: int) -> int:  # fmt: skip
-    """history.py's `draft_history` of a prefix, a draft and a suffix with the cursor behind the draft; its length."""
+                drafted: int, inner: Array, num_text: int, has_jumps: int) -> int:  # fmt: skip
+    """history.py's `draft_history` of a prefix, a draft and a suffix with the cursor behind the draft; its length.
+
+    inner[0::2] are the sizes of gaps in the target and inner[1::2] those of what is given behind them: with any of
+    these there is no draft, and the cursor goes through all gaps to the first.
+    """
     for j in range(prefix):
         history[j] = tokens[first + j]
     for j in range(drafted):
         history[prefix + j] = tokens[drafts + j]
+    count, place = prefix + drafted, first + prefix
+    for k in range(0, len(inner), 2):
+        place += inner[k]
+        for j in range(inner[k + 1]):
+            history[count + j] = tokens[place + j]
+        count += inner[k + 1]
+        place += inner[k + 1]
     for j in range(suffix):
-        history[prefix + drafted + j] = tokens[first + prefix + target + j]
-    count, left, exponent = prefix + drafted + suffix, suffix, MAX_MOVE_EXPONENT
-    if has_jumps and suffix:
-        history[count] = num_text + JUMPS + prefix + drafted
+        history[count + j] = tokens[first + prefix + target + j]
+    gap = count
+    count = _write_way(history, count + suffix, count + suffix, suffix, num_text, has_jumps)
+    for k in range(len(inner) - 1, 0, -2):
+        count = _write_way(history, count, gap, inner[k], num_text, has_jumps)
+        gap -= inner[k]
+    return count
+
+
+@jit
+def _write_way(history: Array, count: int, start: int, distance: int, num_text: int, has_jumps: int) -> int:
+    """The way back from a boundary; returns how many actions the history has then."""
+    left, exponent = distance, MAX_MOVE_EXPONENT
+    if has_jumps and left:
+        history[count] = num_text + JUMPS + start - left
         return count + 1
     while left:
         while left < 1 << exponent:
@@ -359,9 +387,16 @@ def write_draft(history: Array, tokens: Array, first: int, prefix: int, target: 
 
 
 @jit
-def write_marks(marks: Array, prefix: int, drafted: int, suffix: int) -> None:
-    """The marks of `Draft.revision`: what stands around the draft is fixed, and its boundaries are closed."""
+def write_marks(marks: Array, prefix: int, drafted: int, suffix: int, inner: Array) -> None:
+    """The marks of `Draft.revision`: what stands around the draft is fixed, and its boundaries are closed; with inner
+    gaps those of `Draft.gaps`."""
     end = prefix + drafted
     for j in range(end + suffix + 1):
         is_fixed = 0 < j <= prefix or j > end
         marks[j] = (FIXED if is_fixed else 0) | (CLOSED if j < prefix or j > end else 0)
+    for k in range(1, len(inner), 2):
+        if inner[k]:
+            for j in range(inner[k] + suffix):
+                marks[end + 1 + j] = FIXED | CLOSED
+            end += inner[k]
+            marks[end] = FIXED

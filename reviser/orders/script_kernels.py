@@ -2,8 +2,10 @@
 
     draft   a b c d      target   a x c        script   JUMP 2, REPLACE, x, JUMP 4, DELETE, STOP
 
-The draft may stand between protected texts; all of it may change. The reference is align.py; tests hold the two
-equal.
+    given   a | c |      target   a x c y      filling  x, JUMP 3, y, STOP
+
+The draft may stand between protected texts; all of it may change. The references are align.py's `align` and
+`fill_gaps`; tests hold kernels and references equal.
 """
 
 from __future__ import annotations
@@ -121,3 +123,41 @@ def write_scripts(tokens: Array, drafts: Array, drafted: Array, targets: Array, 
             row[size - 1] = num_text + STOP
             for k in range(begins[i], size):
                 loss[i, k] = 1
+
+
+@jit
+def write_fillings(tokens: Array, targets: Array, lengths: Array, inner: Array, offsets: Array, num_text: int,
+                   rows: Array, loss: Array, begins: Array) -> None:  # fmt: skip
+    """What fills the gaps of each target tokens[targets[i]:][:lengths[i]], from left to right, with STOP, into the
+    end of rows[i], from begins[i] on, or TOO_LONG there.
+
+    inner[i, k]: the size of gap k and of what is given behind it; offsets[i]: how many tokens stand before a target.
+    """
+    size = rows.shape[1]
+    for i in range(len(targets)):
+        # The last gap is what is left; a gap of no tokens is not visited.
+        last, count, is_away = lengths[i], 1, 0
+        for k in range(inner.shape[1]):
+            gap, given = inner[i, k, 0], inner[i, k, 1]
+            last -= gap + given
+            count += gap + (1 if gap and is_away else 0)
+            is_away = 1 if given else is_away
+        count += last + (1 if last and is_away else 0)
+        begins[i] = TOO_LONG
+        if count > size:
+            continue
+        begins[i] = size - count
+        at, place, cursor = size - count, 0, 0
+        for k in range(inner.shape[1] + 1):
+            gap = last if k == inner.shape[1] else inner[i, k, 0]
+            if gap and place != cursor:
+                rows[i, at] = num_text + JUMPS + offsets[i] + place
+                at += 1
+            for j in range(gap):
+                rows[i, at + j] = tokens[targets[i] + place + j]
+            at += gap
+            cursor = place + gap if gap else cursor
+            place += gap + (inner[i, k, 1] if k < inner.shape[1] else 0)
+        rows[i, at] = num_text + STOP
+        for k in range(begins[i], size):
+            loss[i, k] = 1

@@ -3,6 +3,7 @@
     debug       a minute on a CPU, on this package's own source text
     small       the model to ship: about 30 million parameters, cursor window, runs of several jump rates
     ar_small    the same, left to right
+    fim_small   the same, left to right, and half of the examples fill a gap: a fill-in-the-middle model
     edit_small  a proofreader as large as small: edits drafts, and continues and infills
     rewrite_small             the same examples for a model that writes the corrected text anew
     paper_100m, paper_300m    every hyper-parameter of the paper's reproducibility section
@@ -80,6 +81,13 @@ def ar_small(alphabet: Alphabet) -> RunConfig:
     config = _left_to_right(small(alphabet))
     jobs = replace(config.data.jobs, infill=0.0)
     return replace(config, data=replace(config.data, jobs=jobs), train=replace(config.train, eval_infill=0))
+
+
+def fim_small(alphabet: Alphabet) -> RunConfig:
+    """`small` as a fill-in-the-middle model: it reads both sides of a gap and writes from left to right. Half of the
+    examples continue, half fill a gap."""
+    config = _left_to_right(small(alphabet))
+    return replace(config, data=replace(config.data, jobs=replace(config.data.jobs, infill=0.5)))
 
 
 POINTED_RUNS = MIXED_RUNS.replace("start=end", "start=end,by=pointer")
@@ -244,8 +252,8 @@ def _author_model(alphabet: Alphabet, layers: int, width: int, heads: int, conte
 RECIPES: dict[str, Recipe] = {
     recipe.__name__: recipe
     for recipe in (
-        debug, small, ar_small, edit_small, rewrite_small, paper_100m, paper_300m, ar_100m, ar_300m, paper_small,
-        mdlm_small, sedd_small,
+        debug, small, ar_small, fim_small, edit_small, rewrite_small, paper_100m, paper_300m, ar_100m, ar_300m,
+        paper_small, mdlm_small, sedd_small,
         ours_100m, ours_300m, mdlm_100m, mdlm_300m, sedd_100m, sedd_300m,
     )
 }  # fmt: skip

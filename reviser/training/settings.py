@@ -139,6 +139,15 @@ class RunConfig:
                 f"data.jobs.{'edit' if jobs.edit else 'pairs'} takes the operators jump and delete; "
                 f"model.operators is {','.join(self.model.operators)}"
             )
+        if jobs.num_inner:
+            setting = "gaps" if jobs.gaps[1] > 1 else "sparse"
+            if self.family != "reviser":
+                raise ConfigError(f"data.jobs.{setting} is for models that edit; family={self.family} fills one gap")
+            if "jump" not in self.model.operators:
+                raise ConfigError(
+                    f"data.jobs.{setting} takes the operator jump, which goes from one gap to the next; "
+                    f"model.operators is {','.join(self.model.operators)}"
+                )
         if self.train.eval_edit and not (jobs.edit or jobs.pairs):
             raise ConfigError(
                 f"train.eval_edit={self.train.eval_edit} needs drafts; set data.jobs.edit or data.jobs.pairs"
