@@ -1,14 +1,15 @@
 """How probable the true middle of a gap is to a system: what no filling can flatter.
 
-| system | what it is given | what is scored | the number |
-|---|---|---|---|
-| left to right, `transformers` | the prefix alone | the middle's tokens | exact |
-| left to right on gaps (fill in the middle) | both sides | the middle and its end | exact |
-| any other order | both sides | the middle and its end | a bound with K trajectories |
-| MDLM, SEDD | both sides | the middle and its end in a room | the bound of their papers |
+| system | what it is given | the number |
+|---|---|---|
+| left to right, `transformers` | the prefix alone | exact |
+| left to right on gaps (fill in the middle) | both sides | exact |
+| any other order | both sides | a bound with K trajectories |
+| MDLM, SEDD | both sides, and a room | the bound of their papers, with the middle's end |
 
-A model that does not see the suffix cannot know where a gap ends, so its end is not charged: that favours it. A gap
-that is longer than the canvases a model was trained on is left out for that model, and counted.
+What is scored is that the middle is written; a second number is that the system also ends there. A model that does
+not see the suffix cannot know where a gap ends and has no second number; a denoiser, which fills a whole room, has
+nothing else. A gap that is longer than the canvases a model was trained on is left out for that model, and counted.
 
 >>> parse_jobs("prefix=0,64 gap=1,63 infill=0.4")["gap"]
 (1.0, 63.0)
@@ -28,8 +29,6 @@ from reviser.evaluation.metrics.likelihood import TextLikelihoods
 from reviser.orders.policies import LeftToRight
 from reviser.orders.registry import parse_order
 
-GIVEN = {True: "both sides", False: "the prefix alone"}
-
 
 @dataclass(frozen=True, slots=True)
 class Middles:
@@ -37,12 +36,14 @@ class Middles:
 
     bits: Mapping[str, tuple[float, float]]
     """Bits and bytes of each prompt's middle."""
+    ended: Mapping[str, tuple[float, float]]
+    """The same with the middle's end; nothing for a system that cannot know where it is."""
     is_exact: bool
     samples: int
     """Trajectories, or levels of noise, drawn for each gap."""
     sees_suffix: bool
-    has_end: bool
-    """Whether the middle's end is scored too."""
+    has_end: bool = False
+    """Whether `bits` hold the end too, for a system that cannot tell them apart."""
     left_out: int = 0
     """Prompts that are longer than the model was trained for."""
     longest: int | None = None
@@ -50,21 +51,25 @@ class Middles:
 
     @classmethod
     def of(
-        cls, prompts: Sequence[Prompt], found: TextLikelihoods, sees_suffix: bool = True, has_end: bool = True,
-        left_out: int = 0, longest: int | None = None,
+        cls, prompts: Sequence[Prompt], found: TextLikelihoods, sees_suffix: bool = True, left_out: int = 0,
+        longest: int | None = None,
     ) -> Middles:  # fmt: skip
-        """From nats; without the end those of the INSERTs alone."""
-        nats = [-each for each in found.log_p] if has_end or not found.insert_nats else found.insert_nats
-        bits = {
-            prompt.id: (cost / math.log(2), float(len(prompt.reference.encode())))
-            for prompt, cost in zip(prompts, nats, strict=True)
-        }
-        return cls(bits, found.is_exact, found.samples, sees_suffix, has_end, left_out, longest)
+        """From nats; a system without trajectories has those of the whole alone."""
+        bits = _bits(prompts, found.log_reached or found.log_p)
+        ended = _bits(prompts, found.log_p) if sees_suffix else {}
+        has_end = sees_suffix and not found.log_reached
+        return cls(bits, ended, found.is_exact, found.samples, sees_suffix, has_end, left_out, longest)
 
     @property
     def about(self) -> dict[str, Any]:
         """How it was measured, for a result."""
-        return {key: value for key, value in asdict(self).items() if key != "bits"}
+        return {key: value for key, value in asdict(self).items() if key not in ("bits", "ended")}
+
+
+def _bits(prompts: Sequence[Prompt], log_p: Sequence[float]) -> dict[str, tuple[float, float]]:
+    """Bits and bytes of each reference."""
+    pairs = zip(prompts, log_p, strict=True)
+    return {prompt.id: (-each / math.log(2), float(len(prompt.reference.encode()))) for prompt, each in pairs}
 
 
 def parse_jobs(jobs: str) -> dict[str, tuple[float, ...]]:

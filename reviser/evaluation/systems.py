@@ -201,7 +201,7 @@ class ReviserSystem:
         order = self.order if self.sees_suffix else LeftToRight()
         found = log_likelihood(self.writer.model, self.writer.tokenizer, order, fitting, samples, seed)
         left_out = len(seen) - len(fitting)
-        return Middles.of(fitting, found, self.sees_suffix, self.sees_suffix, left_out, longest if left_out else None)
+        return Middles.of(fitting, found, self.sees_suffix, left_out, longest if left_out else None)
 
     def fill_greedily(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
         sampling = replace(self.sampling, temperature=0)
@@ -284,7 +284,7 @@ class DiffusionSystem:
         left_out = len(prompts) - len(fitting)
         longest = limits.canvas if left_out else None
         if not fitting:
-            return Middles({}, False, samples, True, True, left_out, longest)
+            return Middles({}, {}, False, samples, True, True, left_out, longest)
         found = self.log_likelihood(fitting, samples, seed)
         return Middles.of(fitting, found, left_out=left_out, longest=longest)
 
@@ -352,7 +352,7 @@ class CausalSystem:
     def middles(self, prompts: Sequence[Prompt], samples: int = 1, seed: int = 0) -> Middles:
         """Exact, after the prefix alone."""
         alone = [replace(each, suffix="") for each in prompts]
-        return Middles.of(alone, self.log_likelihood(alone), sees_suffix=False, has_end=False)
+        return Middles.of(alone, self.log_likelihood(alone), sees_suffix=False)
 
     @torch.no_grad()
     def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> TextLikelihoods:

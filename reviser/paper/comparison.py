@@ -240,7 +240,10 @@ def likelihood(setup: Setup) -> list[Row]:
 
 
 def gaps(setup: Setup) -> list[Row]:
-    keys = ("middle_bits_per_byte", "middle", "suffix_bits_per_byte", "suffix_more_than_nothing", "length_quantiles")
+    keys = (
+        "middle_bits_per_byte", "ended_middle_bits_per_byte", "middle", "suffix_bits_per_byte",
+        "suffix_more_than_nothing", "length_quantiles",
+    )  # fmt: skip
     return [
         {"table": "gaps", "system": name}
         | {key: row.get(key) for key in keys}

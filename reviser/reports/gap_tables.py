@@ -27,6 +27,8 @@ SYSTEM: dict[str, Cell] = {"system": get("system")}
 GAP_MEASURES: dict[str, Cell] = {
     "true middle, bits/byte": get("middle_bits_per_byte"),
     "more than the first's": _beside_first("middle_bits_per_byte"),
+    "with its end": get("ended_middle_bits_per_byte"),
+    "with its end, more than the first's": _beside_first("ended_middle_bits_per_byte"),
     "suffix, bits/byte": get("suffix_bits_per_byte"),
     "more than after nothing": get("suffix_more_than_nothing"),
     "suffix more than the first's": _beside_first("suffix_bits_per_byte"),
@@ -56,11 +58,11 @@ def describe_middle(about: Mapping[str, Any]) -> str:
     """What a system was given, and what the number of its true middle is.
 
     >>> describe_middle({"sees_suffix": False, "is_exact": True, "has_end": False})
-    'the prefix alone, for it cannot see the suffix: exact, its end not counted'
+    'the prefix alone, for it cannot see the suffix: exact'
     """
     given = "both sides" if about["sees_suffix"] else "the prefix alone, for it cannot see the suffix"
     how = "exact" if about["is_exact"] else f"a bound, K = {about['samples']}"
-    return f"{given}: {how}{'' if about['has_end'] else ', its end not counted'}"
+    return f"{given}: {how}{', always with its end' if about['has_end'] else ''}"
 
 
 def show_quantiles(parts: Mapping[str, float]) -> str:

@@ -84,6 +84,7 @@ EVALPPL = {
 LIKELIHOOD = {"order": "order", "samples": "samples", "bits_per_byte": "bits/byte", "is_exact": "is"}
 GAPS = {
     "middle_bits_per_byte": "true middle, bits/byte",
+    "ended_middle_bits_per_byte": "with its end",
     "middle": "given",
     "suffix_bits_per_byte": "suffix, bits/byte",
     "suffix_more_than_nothing": "more than after nothing",

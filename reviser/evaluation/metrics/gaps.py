@@ -28,7 +28,8 @@ from reviser.evaluation.middles import Middles
 from reviser.evaluation.texts import REFERENCE, by_system, prompts_of
 
 NOTHING = "(nothing)"
-MIDDLE, SUFFIX, EXACT, WITHIN = "middle_bits_per_byte", "suffix_bits_per_byte", "exact_match", "within_half_and_twice"
+MIDDLE, ENDED = "middle_bits_per_byte", "ended_middle_bits_per_byte"
+SUFFIX, EXACT, WITHIN = "suffix_bits_per_byte", "exact_match", "within_half_and_twice"
 QUANTILES = (("10%", 0.1), ("25%", 0.25), ("50%", 0.5), ("75%", 0.75), ("90%", 0.9))
 Numbers = Mapping[str, Sums]
 """Of a system: each measure's sums by prompt, of which it is the quotient."""
@@ -80,7 +81,7 @@ def measure_gaps(
         scored = [pair for pair in zip(own, scores, strict=True) if pair[1].num_tokens]
         numbers[name] = {SUFFIX: sum_up(*bit_parts(scored)), WITHIN: _within(own)}
         if name in middles:
-            numbers[name][MIDDLE] = {key: list(pair) for key, pair in middles[name].bits.items()}
+            numbers[name] |= {MIDDLE: _listed(middles[name].bits), ENDED: _listed(middles[name].ended)}
         if name in greedy:
             numbers[name][EXACT] = exact_matches(greedy[name])
     first = next((name for name in systems if name not in (REFERENCE, NOTHING)), None)
@@ -96,6 +97,10 @@ def measure_gaps(
         row["by_kind"] = _by_kind(kinds, numbers[name], base, numbers[NOTHING], own)
         rows.append(row | {"by_prompt": numbers[name]})
     return rows
+
+
+def _listed(bits: Mapping[str, tuple[float, float]]) -> Sums:
+    return {prompt: list(pair) for prompt, pair in bits.items()}
 
 
 def _by_kind(
@@ -118,7 +123,7 @@ def _only(numbers: Numbers, kinds: Mapping[str, str], kind: str) -> Numbers:
 def _measures(numbers: Numbers, base: Numbers, empty: Numbers, own: Sequence[Generation]) -> dict[str, Any]:
     """Each measure with its error, and how far it is from the first system's and from an empty gap's."""
     row: dict[str, Any] = {}
-    for key in (MIDDLE, SUFFIX, EXACT, WITHIN):
+    for key in (MIDDLE, ENDED, SUFFIX, EXACT, WITHIN):
         row[key] = _measure(numbers.get(key, {}))
     row["length_quantiles"] = length_quantiles(own)
     row["more_than_first"] = {
