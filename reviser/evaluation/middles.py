@@ -54,10 +54,11 @@ class Middles:
         cls, prompts: Sequence[Prompt], found: TextLikelihoods, sees_suffix: bool = True, left_out: int = 0,
         longest: int | None = None,
     ) -> Middles:  # fmt: skip
-        """From nats; a system without trajectories has those of the whole alone."""
-        bits = _bits(prompts, found.log_reached or found.log_p)
+        """From nats; where those of the middle alone are not known, or bound it less, they are those of the whole."""
+        is_open = bool(found.log_reached) and sum(found.log_reached) >= sum(found.log_p)
+        bits = _bits(prompts, found.log_reached if is_open else found.log_p)
         ended = _bits(prompts, found.log_p) if sees_suffix else {}
-        has_end = sees_suffix and not found.log_reached
+        has_end = sees_suffix and not is_open
         return cls(bits, ended, found.is_exact, found.samples, sees_suffix, has_end, left_out, longest)
 
     @property
