@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from reviser.cli import main
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.errors import ConfigError, DataError, ReviserError
+from reviser.evaluation.gap_kinds import GAP_KINDS, find_stretches
 from reviser.evaluation.generations import Generation, GenerationFile, Prompt, read_generations
 from reviser.evaluation.measures import Measure
 from reviser.evaluation.prompts import Lengths, continuation_prompts, infill_prompts
@@ -76,22 +77,36 @@ def test_longer_documents_are_cut_only_when_asked() -> None:
     assert [(each.id, len(each.reference)) for each in cut] == [("short:1", 15), ("long:1", 15)]
 
 
-@given(st.integers(0, 1000))
-def test_gaps_begin_and_end_at_words_and_the_parts_are_the_text(seed: int) -> None:
-    text = PROSE * 2
-    [prompt] = infill_prompts([("a:1", text)], BYTES, context=40, gap=(10, 60), seed=seed)
-    assert prompt.prefix + prompt.reference + prompt.suffix in text
-    assert prompt.reference.startswith(" ")
-    assert prompt.suffix.startswith(" ")
-    assert len(prompt.prefix) == 40
-    assert 10 <= len(prompt.reference) <= 72
+STORY = "\n".join(["The boats lay still, and the old gulls slept. A child came down to them."] * 6)
+
+
+@given(st.integers(0, 1000), st.sampled_from(GAP_KINDS))
+def test_gaps_of_a_kind_stand_at_its_boundaries_and_the_parts_are_the_text(seed: int, kind: str) -> None:
+    [prompt] = infill_prompts([("a:1", STORY)], BYTES, context=40, longest=80, kinds=[kind], seed=seed)
+    assert prompt.prefix + prompt.reference + prompt.suffix in STORY
+    assert prompt.kind == kind
+    assert prompt.reference in {STORY[first:last] for first, last in find_stretches(STORY)[kind]}
+    assert 20 <= len(prompt.prefix) <= 40
+    assert 20 <= len(prompt.suffix) <= 40
+    assert [prompt] == infill_prompts([("a:1", STORY)], BYTES, 40, 80, [kind], seed)
+
+
+def test_a_document_without_a_kind_of_gap_gives_another_kind_and_kinds_vary() -> None:
+    named = [(f"a:{number}", STORY) for number in range(40)]
+    assert {prompt.kind for prompt in infill_prompts(named, BYTES, 40, 80)} == set(GAP_KINDS)
+    plain = [(name, text.replace(".", "").replace(",", "")) for name, text in named]
+    assert {prompt.kind for prompt in infill_prompts(plain, BYTES, 40, 80)} == {"word", "words"}
 
 
 @pytest.mark.parametrize(
     ("act", "text"),
     [
         (lambda: Lengths(prefix=200), "the prefix must be shorter than both"),
-        (lambda: infill_prompts([("a", PROSE)], BYTES, 4, (5, 2)), "they must be at least 1"),
+        (lambda: infill_prompts([("a", PROSE)], BYTES, 4, 0), "gaps of up to 0 tokens in 4 of context: both must be"),
+        (
+            lambda: infill_prompts([("a", PROSE)], BYTES, kinds=["page"]),
+            "no gaps of kind 'page'; kinds are word, words",
+        ),
         (lambda: infill_prompts([("a", "short")], BYTES), "give longer texts"),
         (lambda: open_system("ours"), "--system ours is not NAME=MODEL"),
         (lambda: Measure.of([]), "nothing to average"),

@@ -149,12 +149,21 @@ def test_likelihood_prefers_fewer_bits_ties_within_the_margin_and_scores_a_text_
     texts: list[str], margin: float
 ) -> None:
     scorer = Lengths()
-    pairs = make_pairs([write(f"s{i}", 0, text, " end") for i, text in enumerate(texts)], both_orders=True)
+    pairs = make_pairs([write(f"s{i}", 0, text, "") for i, text in enumerate(texts)], both_orders=True)
     for pair, judgment in zip(pairs, LikelihoodJudge(scorer, margin).judge(pairs), strict=True):
-        gap = len(pair.second.text + " end") / 10 - len(pair.first.text + " end") / 10
+        gap = len(pair.second.text) / 10 - len(pair.first.text) / 10
         assert judgment.verdict == ("tie" if abs(gap) <= margin else "first" if gap > 0 else "second")
         assert judgment.key == pair.key
     assert len(scorer.asked) == len(set(scorer.asked)) == len(set(texts))
+
+
+def test_of_a_filled_gap_the_suffix_alone_is_scored_after_the_filling() -> None:
+    scorer, pairs = Lengths(), make_pairs([write("a", 0, " x", " end"), write("b", 0, " long and bland", " end")])
+    assert {judgment.verdict for judgment in LikelihoodJudge(scorer).judge(pairs)} == {"tie"}
+    assert {text for _, text in scorer.asked} == {" end"}
+    assert {prefix for prefix, _ in scorer.asked} == {
+        each.prefix + each.text for each in (pairs[0].first, pairs[0].second)
+    }
 
 
 def test_the_evaluator_is_a_scorer_and_the_command_judges_with_it(

@@ -120,10 +120,15 @@ def documents() -> dict[str, dict[str, Any]]:
     alike = {"system": "ours", "seeds": [1], "texts": 100, "references": 100, "empty": 0, "clusters": 10,
              "mauve": asdict(Measure(0.8, 0.011, 3)), "mauve_over_seeds": spread,
              "mauve_over_clusterings": spread}  # fmt: skip
-    filled = {"system": "ours", "texts": 20, "empty": 1, "whole_bits_per_byte": asdict(Measure(1.5, 0.1, 20)),
-              "suffix_bits_per_byte": asdict(Measure(1.3, 0.02, 20)),
-              "gap_bits_per_byte": asdict(Measure(2.5, 0.13, 20)),
-              "length_over_reference": asdict(Measure(0.9, None, 20))}  # fmt: skip
+    filled = {"system": "ours", "texts": 20, "empty": 1, "middle_bits_per_byte": asdict(Measure(1.5, 0.1, 20)),
+              "ended_middle_bits_per_byte": asdict(Measure(1.6, 0.1, 20)),
+              "suffix_bits_per_byte": asdict(Measure(1.3, 0.02, 20)), "exact_match": asdict(Measure(0.25, 0.1, 8)),
+              "within_half_and_twice": asdict(Measure(0.5, None, 20)),
+              "length_quantiles": {"10%": 0.5, "25%": 0.75, "50%": 1.0, "75%": 1.5, "90%": 2.0},
+              "more_than_first": {"middle_bits_per_byte": asdict(Measure(-0.5, 0.1, 20))},
+              "middle": {"is_exact": False, "samples": 8, "sees_suffix": True, "has_end": False, "left_out": 2,
+                         "longest": 57}}  # fmt: skip
+    filled["by_kind"] = {"word": {key: filled[key] for key in ("texts", "middle_bits_per_byte")}}
     fought = arena_document()
     return {
         "likelihood": make_result(
@@ -137,7 +142,12 @@ def documents() -> dict[str, dict[str, Any]]:
         "generations": make_result(
             "generations", [wrote], {"seeds": [1, 2]}, WORDS, generations={"ours.jsonl": "ab" * 32}
         ),
-        "gaps": make_result("gaps", [filled, filled | {"system": "(nothing)", "gap_bits_per_byte": None}], {}, WORDS),
+        "gaps": make_result(
+            "gaps",
+            [filled, {"system": "(nothing)", "suffix_bits_per_byte": asdict(Measure(1.4, 0.02, 20))}],
+            {},
+            WORDS,
+        ),
         "trajectories": make_result("trajectories", [edited], {"order": "runs"}, WORDS),
         "flops": make_result("flops", [asdict(row) for row in flops_rows()], {"tokens": 128}, WORDS),
         "infill": make_result(
@@ -233,12 +243,25 @@ def test_mauve_and_generations_have_their_tables() -> None:
 
 
 def test_filled_gaps_are_drawn_by_what_stands_behind_them() -> None:
-    [table] = section_of("gaps").tables
-    assert table.columns[:4] == ("system", "suffix, bits/byte", "gap, bits/byte", "both, bits/byte")
-    assert table.rows[0] == ("ours", "1.30 ± 0.02", "2.50 ± 0.13", "1.50 ± 0.10", "0.9000", "20", "1")
-    assert table.rows[1][:3] == ("(nothing)", "1.30 ± 0.02", "-")
+    table, by_kind = section_of("gaps").tables
+    assert table.columns == (
+        "system", "true middle, bits/byte", "more than the first's", "with its end", "suffix, bits/byte",
+        "exact, 1 to 3 words", "half to twice as long", "length: 10, 25, 50, 75 and 90%", "texts", "empty",
+    )  # fmt: skip
+    assert table.rows[0][5:8] == ("25 ± 10%", "50.0%", "0.5000, 0.7500, 1.000, 1.500, 2.000")
     assert isinstance(table.plot, Bars)
-    assert [bar.value for bar in table.plot.bars] == [1.3, 1.3]
+    assert [bar.value for bar in table.plot.bars] == [1.3, 1.4]
+    assert table.notes == (
+        "ours: the true middle given both sides: a bound, K = 8; 2 gaps left out, too long for canvases of 57 tokens",
+    )
+    assert by_kind.rows == (("word", "ours", "1.50 ± 0.10", "20"),)
+
+
+def test_gaps_of_older_results_are_shown_by_their_suffixes_alone() -> None:
+    old = {"system": "ours", "texts": 9, "empty": 0, "whole_bits_per_byte": asdict(Measure(1.5, 0.1, 9)),
+           "suffix_bits_per_byte": asdict(Measure(1.3, 0.1, 9)), "length_over_reference": None}  # fmt: skip
+    [table] = RENDERERS["gaps"](make_result("gaps", [old], {}, WORDS))
+    assert table.columns == ("system", "suffix, bits/byte", "texts", "empty")
 
 
 def test_a_kind_without_a_renderer_is_one_table_of_its_rows() -> None:

@@ -128,14 +128,15 @@ def test_systems_are_compared_prompt_by_prompt(setup: Setup) -> None:
     setup.result("").parent.mkdir(parents=True)
     write("likelihood", "bits_per_byte", {"ar": (1.0, 3.0), "ours": (1.5, 3.5), "mdlm": (2.0, 3.0)})
     write("evalppl", "nats_per_token", {"ar": (1.0, 2.0), "ours": (2.0, 3.0), "mdlm-512": (1.0, 2.0)})
-    both = {key: sums(1.0, 2.0) for key in ("whole_bits_per_byte", "suffix_bits_per_byte")}
+    both = {key: sums(1.0, 2.0) for key in ("middle_bits_per_byte", "suffix_bits_per_byte")}
     less = {key: sums(0.5, 1.5) for key in both}
-    rows = [{"system": "ours", "by_prompt": less}, {"system": NOTHING, "by_prompt": both}, {"system": "paper"}]
+    rows = [{"system": "ours", "by_prompt": less}, {"system": "ar", "by_prompt": both}, {"system": "paper"}]
+    rows.append({"system": NOTHING, "by_prompt": {"suffix_bits_per_byte": sums(1.0, 2.0)}})
     setup.result("gaps").write_text(json.dumps({"kind": "gaps", "rows": rows}))
     found = {row["system"]: row for row in gather(setup) if row["table"] == "differences"}
     assert found["ours"]["bits_per_byte_more"] == {"value": 0.5, "error": 0.0, "n": 2}
     assert found["ours"]["perplexity_ratio"]["value"] == pytest.approx(math.e)
-    assert found["ours"]["whole_bits_per_byte_more"]["value"] == -0.5
+    assert found["ours"]["middle_bits_per_byte_more"]["value"] == -0.5
     assert found["ours"]["suffix_bits_per_byte_more"]["error"] == 0.0
     assert found["mdlm-512"]["bits_per_byte_more"] == {
         "value": 0.5,

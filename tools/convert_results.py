@@ -20,8 +20,23 @@ from reviser.reports.results import FORMAT, VERSION, write_result
 
 NAMES = {text: name for name, text in SYSTEMS.items()}
 STATISTICS = {title: key for title, key, _ in ROWS}
-RENAMED = {"In short": "Summary"}
+RENAMED = {
+    "In short": "Summary",
+    "Infilling, bits per byte by the evaluator (not in the paper)": "Infilling (not in the paper); suffixes by",
+}
 """Titles that version 1 had."""
+GONE = {
+    "gap and suffix, bits/byte": "whole_bits_per_byte",
+    "suffix alone": "suffix_bits_per_byte",
+    "gap's length over the original's": "length_over_reference",
+    "gap and suffix, bits/byte more than an empty gap": "whole_bits_per_byte_more",
+    "suffix alone, more than after an empty gap": "suffix_bits_per_byte_more",
+    "suffix": "suffix_bits_per_byte",
+    "gap": "gap_bits_per_byte",
+    "both": "whole_bits_per_byte",
+    "length over the reference": "length_over_reference",
+}
+"""Headings that are no longer shown."""
 
 
 def convert(document: dict[str, Any]) -> dict[str, Any]:
@@ -54,12 +69,12 @@ def _convert_reproduction(first: dict[str, Any], rest: dict[str, Any]) -> dict[s
 
 def _convert_row(row: dict[str, Any], by: dict[str, str]) -> dict[str, Any]:
     table = RENAMED.get(row["table"], row["table"])
-    key = next(key for key, (title, _) in TABLES.items() if table.startswith(title.partition("{")[0]))
+    key = next(key for key, (title, _) in TABLES.items() if table.startswith(title.partition("{")[0].rstrip()))
     title, columns = TABLES[key]
     if "{" in title:
         name = title.partition("{")[2].rstrip("}")
         by[name] = table.removeprefix(title.partition("{")[0])
-    headings = {text.partition("{")[0]: name for name, text in columns.items()}
+    headings = GONE | {text.partition("{")[0]: name for name, text in columns.items()}
     found: dict[str, Any] = {"table": key}
     for heading, value in row.items():
         if heading in ("system", "against"):

@@ -109,6 +109,7 @@ class Writer:
         weights: Weights = "auto",
         order: str | None = None,
         name: str = "unnamed",
+        jobs: str = "",
     ) -> None:
         check_tokenizer(model.config, tokenizer)
         if weights not in ("auto", "int8", "float32"):
@@ -122,6 +123,8 @@ class Writer:
         self._steps = CpuStep(model, "int8") if weights == "int8" else None
         self.order = order
         """The order that the model was trained with, where that is known."""
+        self.jobs = jobs
+        """How the examples that it was trained on were cut, as settings of data.jobs, where that is known."""
         self._has_graphs = model.embedding.weight.is_cuda
         self._idle: dict[tuple[Sampling, int, int], Engine] = {}
         """The last engine that is worth keeping: one on a GPU, for its captured step, or one of a single row."""
@@ -152,9 +155,9 @@ class Writer:
         described = read_config(folder)
         if weights == "auto" and described.weights == "int8" and has_cpu_kernels(model):
             weights = "int8"
-        order = described.trained.order if described.trained else None
+        order, jobs = (described.trained.order, described.trained.jobs) if described.trained else (None, "")
         name = folder.name if spec in (None, "shipped") else str(spec)
-        return cls(model, tokenizer_of(folder), num_rows, weights, order, name)
+        return cls(model, tokenizer_of(folder), num_rows, weights, order, name, jobs)
 
     def generate(
         self,

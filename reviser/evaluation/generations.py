@@ -29,6 +29,8 @@ class Prompt:
     prefix: str
     reference: str
     suffix: str = ""
+    kind: str = ""
+    """Of a gap: word, words, phrase, sentence or paragraph, where that is known (gap_kinds.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Generation:
     """The trajectory's record, where the system edits."""
     maker: str = ""
     """A hash of the weights and settings it was written with."""
+    kind: str = ""
+    """The prompt's."""
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -65,8 +69,10 @@ class Generation:
 FIELD_TYPES = {
     "system": str, "prompt_id": str, "seed": int, "prefix": str, "text": str, "suffix": str, "reference": str,
     "is_stopped": bool, "num_tokens": int, "num_actions": int, "maker": str,
+    "kind": str,
 }  # fmt: skip
 """The types of a generation's fields in JSON; what is in a trajectory's record is checked where it is used."""
+OPTIONAL = ("maker", "kind")
 
 
 def read_generations(path: str | os.PathLike[str]) -> list[Generation]:
@@ -94,7 +100,7 @@ def _check_fields(record: Any) -> None:
     """Say which fields a record lacks, or has with a value of another type."""
     if not isinstance(record, dict):
         raise TypeError("it is not an object")
-    if lacking := [name for name in FIELD_TYPES if name not in record and name != "maker"]:
+    if lacking := [name for name in FIELD_TYPES if name not in record and name not in OPTIONAL]:
         raise TypeError(f"it lacks {', '.join(lacking)}")
     for name, kind in FIELD_TYPES.items():
         # Not isinstance, for which true is a whole number.

@@ -126,7 +126,7 @@ def evaluate(
     if LIKELIHOOD in chosen:
         _check_likelihood(opened, asked)
     generations = _write(opened, asked, [int(seed) for seed in seeds], listener) if suites else []
-    documents = {suite.name: suite.measure(generations, listener) for suite in suites}
+    documents = {suite.name: _measure(suite, generations, opened, listener) for suite in suites}
     if LIKELIHOOD in chosen:
         documents[LIKELIHOOD] = _likelihood(opened, asked, samples, listener)
     config = {"systems": list(systems), "prompts": len(asked), "seeds": [int(seed) for seed in seeds]}
@@ -134,6 +134,17 @@ def evaluate(
     for document in documents.values():
         document["config"] = config | settings | document["config"]
     return Results(documents, generations)
+
+
+def _measure(
+    suite: Scoring, generations: Sequence[Generation], systems: Mapping[str, Any], listener: Listener
+) -> dict[str, Any]:
+    """A suite's document; gaps also ask the systems themselves."""
+    if isinstance(suite, Gaps):
+        return suite.measure(
+            generations, listener, {k: each for k, each in systems.items() if not isinstance(each, list)}
+        )
+    return suite.measure(generations, listener)
 
 
 def _check(systems: Any, prompts: Any, metrics: Any, seeds: Any) -> list[str | Scoring]:
@@ -291,7 +302,10 @@ def _as_generation(name: str, given: Any, prompt: Prompt, seed: int) -> Generati
 def _generation(name: str, prompt: Prompt, seed: int, text: str) -> Generation:
     """A plain text, counted in words."""
     count = len(text.split())
-    return Generation(name, prompt.id, seed, prompt.prefix, text, prompt.suffix, prompt.reference, True, count, count)
+    return Generation(
+        name, prompt.id, seed, prompt.prefix, text, prompt.suffix, prompt.reference, True, count, count,
+        kind=prompt.kind,
+    )  # fmt: skip
 
 
 def _check_likelihood(systems: Mapping[str, Any], prompts: Sequence[Prompt]) -> None:

@@ -168,7 +168,7 @@ def plan_everything(chosen: EvalAll) -> list[Step]:
     return [
         *steps,
         step(Infill(**shared, generations=str(gaps)), read),
-        step(Gaps(generations=(str(gaps),), **by), [gaps]),
+        step(Gaps(generations=(str(gaps),), system=chosen.system, **by), [gaps]),
         step(Flops(), []),
     ]
 

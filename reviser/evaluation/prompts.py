@@ -3,7 +3,7 @@
 Lengths are counted by one tokenizer, the ruler (GPT-2's in the paper), whatever the systems use:
 
     document   |-- prefix, 35 --|------ reference, to 180 in all ------|-- rest, not used --|
-    document   .. |-- prefix --|--- gap, 8 to 48 ---|-- suffix --| ..
+    document   .. |-- prefix --|--- gap, a word to a paragraph ---|-- suffix --| ..
 
 >>> from reviser.tokenizer import load
 >>> [prompt] = continuation_prompts([("a:1", "one two three four")], load("bytes"), Lengths(4, 9, 5, 99))
@@ -20,12 +20,17 @@ from pathlib import Path
 from reviser.data.shards import HEADER, Shards
 from reviser.data.sources import Complaints, read_documents
 from reviser.errors import ConfigError, DataError
+from reviser.evaluation.gap_kinds import GAP_KINDS, find_stretches
 from reviser.evaluation.generations import Prompt
 from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
 
 Named = tuple[str, str]
 """A document's name, which lasts, and its text."""
+LONGEST_TOKEN = 24
+"""Characters that hardly a token has on average."""
+TRIES = 8
+"""Gaps of one kind that are drawn in a document, until one has enough text around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,41 +103,54 @@ def continuation_prompts(
 
 
 def infill_prompts(
-    documents: Iterable[Named], ruler: Tokenizer, context: int = 48, gap: tuple[int, int] = (8, 48), seed: int = 0
+    documents: Iterable[Named],
+    ruler: Tokenizer,
+    context: int = 48,
+    longest: int = 96,
+    kinds: Sequence[str] = GAP_KINDS,
+    seed: int = 0,
 ) -> list[Prompt]:
-    """A gap at a word's beginning in every document that is long enough, with `context` tokens either side."""
-    low, high = gap
-    if not 1 <= low <= high or context < 1:
-        raise ConfigError(f"gaps of {low} to {high} tokens in {context} of context: they must be at least 1")
-    prompts = []
-    for number, (name, text) in enumerate(documents):
-        ids, rng = ruler.encode(text), Random.of(seed, number)
-        size = low + rng.below(high - low + 1)
-        if len(ids) < 2 * context + size + 2:
-            continue
-        begin = context + rng.below(len(ids) - 2 * context - size - 1)
-        pieces = ruler.pieces(ids)
-        first = _word(pieces, begin)
-        last = _word(pieces, first + size)
-        if first < last and last + context // 2 <= len(ids):
-            inside = ruler.decode(ids[first:last])
-            prompts.append(
-                Prompt(name, ruler.decode(ids[first - context : first]), inside, ruler.decode(ids[last:][:context]))
-            )
+    """A gap in every document that has one with enough text around it.
+
+    What kind of gap is drawn, and where it is, depends on the seed and the document's number alone. A gap has at most
+    `longest` tokens, and at least half of `context` on either side.
+    """
+    if min(context, longest) < 1:
+        raise ConfigError(f"gaps of up to {longest} tokens in {context} of context: both must be at least 1")
+    if wrong := [kind for kind in kinds if kind not in GAP_KINDS]:
+        raise ConfigError(f"no gaps of kind {wrong[0]!r}; kinds are {', '.join(GAP_KINDS)}")
+    cut = (_cut_gap(name, text, ruler, (context, longest), kinds, Random.of(seed, number))
+           for number, (name, text) in enumerate(documents))  # fmt: skip
+    prompts = [prompt for prompt in cut if prompt]
     if not prompts:
-        raise DataError(f"no document has room for a gap in {context} + {context} tokens; give longer texts")
+        raise DataError(
+            f"no document has a gap of up to {longest} tokens in {context} + {context}; give longer texts"
+        )
     return prompts
+
+
+def _cut_gap(
+    name: str, text: str, ruler: Tokenizer, lengths: tuple[int, int], kinds: Sequence[str], rng: Random
+) -> Prompt | None:
+    """A gap of a kind that is drawn; of another, if the document has none of that kind."""
+    context, longest = lengths
+    stretches, first = find_stretches(text), rng.below(len(kinds))
+    for kind in (*kinds[first:], *kinds[:first]):
+        places = stretches[kind]
+        for _ in range(min(len(places), TRIES)):
+            begin, end = places[rng.below(len(places))]
+            # Enough characters for the context, and no more: documents may be long.
+            sides = text[max(begin - LONGEST_TOKEN * context, 0) : begin], text[end : end + LONGEST_TOKEN * context]
+            before, behind = (ruler.pieces(ruler.encode(side)) for side in sides)
+            has_context = min(len(before), len(behind)) >= -(-context // 2)
+            if has_context and len(ruler.encode(text[begin:end])) <= longest:
+                prefix, suffix = "".join(before[-context:]), "".join(behind[:context])
+                return Prompt(name, prefix, text[begin:end], suffix, kind)
+    return None
 
 
 def _boundary(ruler: Tokenizer, ids: Sequence[int], place: int) -> int:
     """The first place from here on that cuts no character in two."""
     while place < len(ids) and "\ufffd" in ruler.decode(ids[max(place - 4, 0) : place])[-1:]:
-        place += 1
-    return place
-
-
-def _word(pieces: Sequence[str], place: int) -> int:
-    """The first place from here on where a word begins with its space."""
-    while place < len(pieces) and not pieces[place].startswith(" "):
         place += 1
     return place

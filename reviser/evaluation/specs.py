@@ -4,6 +4,7 @@
     ours=runs/mine                       a model folder, the run that trains it, or a hub id
     warm=runs/mine,temperature=1.1       with settings of sampling
     still=runs/mine,moves=false          with the cursor forbidden to move
+    alone=runs/mine,sees=prefix          fills gaps from what stands before them alone
     mdlm=runs/mdlm,steps=32              a diffusion model and its number of steps
     gpt2=hf:openai-community/gpt2        a causal model of `transformers`
     sedd=published:louaaron/sedd-small   the published MDLM or SEDD
@@ -24,6 +25,8 @@ from reviser.errors import ConfigError
 
 SHIPPED = "shipped"
 TRANSFORMERS, PUBLISHED = "hf:", "published:"
+BOTH, PREFIX = VIEWS = ("both", "prefix")
+"""What a system is shown of the text around a gap."""
 EXAMPLES = "shipped, ours=runs/mine or gpt2=hf:gpt2"
 
 
@@ -34,7 +37,7 @@ class SystemSpec:
     name: str
     model: str
     changes: tuple[str, ...] = ()
-    """Settings as name=value, `steps` of a diffusion model among them."""
+    """Settings as name=value, `steps` of a diffusion model and `sees` of a model that edits among them."""
 
     @classmethod
     def parse(cls, text: str, option: str = "--system") -> SystemSpec:
@@ -49,7 +52,9 @@ class SystemSpec:
         return spec
 
     def check(self, who: str) -> None:
-        """Refuse a number of steps that is none."""
+        """Refuse a number of steps that is none, and a view that is none."""
+        if self._sees not in ("", *VIEWS):
+            raise ConfigError(f"{who}: sees={self._sees} must be one of {', '.join(VIEWS)}")
         if self._steps and not (self._steps.isdecimal() and int(self._steps) > 0):
             raise ConfigError(f"{who}: steps={self._steps} must be a whole number of at least 1")
 
@@ -80,8 +85,7 @@ class SystemSpec:
 
     @property
     def _steps(self) -> str:
-        found = [change.removeprefix("steps=") for change in self.changes if change.startswith("steps=")]
-        return found[-1] if found else ""
+        return self._last("steps=")
 
     @property
     def steps(self) -> int | None:
@@ -89,9 +93,22 @@ class SystemSpec:
         return int(self._steps) if self._steps else None
 
     @property
+    def _sees(self) -> str:
+        return self._last("sees=")
+
+    @property
+    def sees_suffix(self) -> bool | None:
+        """Whether a gap is filled with both sides in view; None leaves that to what the model has learned."""
+        return self._sees == BOTH if self._sees else None
+
+    @property
     def sampling(self) -> list[str]:
         """The settings of sampling, as name=value."""
-        return [change for change in self.changes if not change.startswith("steps=")]
+        return [change for change in self.changes if not change.startswith(("steps=", "sees="))]
+
+    def _last(self, name: str) -> str:
+        found = [change.removeprefix(name) for change in self.changes if change.startswith(name)]
+        return found[-1] if found else ""
 
 
 def parse_systems(texts: Iterable[str], option: str = "--system") -> list[SystemSpec]:

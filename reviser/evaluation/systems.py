@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import torch
@@ -25,8 +25,10 @@ from reviser.errors import CheckpointError, ConfigError, MissingPackageError
 from reviser.evaluation.generations import Generation, Prompt
 from reviser.evaluation.metrics.flops import Cost, Shape, diffusion_flops, flops
 from reviser.evaluation.metrics.likelihood import TextLikelihoods, log_likelihood
+from reviser.evaluation.middles import CanvasLimits, Middles, has_learned_gaps
 from reviser.evaluation.specs import SystemSpec
-from reviser.orders.policies import Order
+from reviser.model.folder import find, read_config
+from reviser.orders.policies import LeftToRight, Order
 from reviser.orders.record import to_record
 from reviser.orders.registry import format_order, parse_order
 from reviser.orders.rng import Random
@@ -67,6 +69,11 @@ class Budget:
         return max(1, math.ceil(self.size * count(around) / max(self.ruler(around), 1)))
 
 
+def gap_budget(prompts: Sequence[Prompt]) -> Budget:
+    """Room for twice the longest gap, in characters: the same for all, or a gap's length would be given away."""
+    return Budget(2 * max(len(prompt.reference) for prompt in prompts))
+
+
 class System(Protocol):
     """What is evaluated: anything with these verbs. Only `generate` is needed to measure texts."""
 
@@ -83,6 +90,14 @@ class System(Protocol):
 
     def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> TextLikelihoods:
         """How probable texts are, or a bound, which it says; of a prompt its reference."""
+        ...
+
+    def middles(self, prompts: Sequence[Prompt], samples: int = 1, seed: int = 0) -> Middles:
+        """How probable the references of gaps are, with what the system sees of the text around them."""
+        ...
+
+    def fill_greedily(self, prompts: Sequence[Prompt]) -> Iterable[Generation]:
+        """What the system writes into each prompt if it always takes the most probable choice."""
         ...
 
     def flops(self, tokens: int, prompt: int = 0) -> Cost:
@@ -110,13 +125,29 @@ def open_system(
     if not spec.is_transformers and family_of(spec.model) in FAMILIES:
         denoiser, tokenizer = load_model(spec.model, device), load_tokenizer(spec.model)
         assert isinstance(denoiser, Denoiser), "the family said so"
-        return DiffusionSystem(spec.name, denoiser, tokenizer, sampling, budget, spec.steps or STEPS)
+        _refuse_view(spec)
+        limits = CanvasLimits.of(denoiser.config, _jobs_of(spec))
+        return DiffusionSystem(spec.name, denoiser, tokenizer, sampling, budget, spec.steps or STEPS, limits)
     if spec.steps is not None:
         raise ConfigError(f"--system {spec.text}: only a diffusion model has steps, and {spec.model} is not one")
     if spec.is_transformers:
+        _refuse_view(spec)
         return CausalSystem(spec.name, str(spec.path), sampling, budget, device)
     writer = Writer.from_pretrained(spec.model, device, NUM_ROWS[torch.device(device).type], weights)
-    return ReviserSystem(spec.name, writer, sampling, budget)
+    return ReviserSystem(spec.name, writer, sampling, budget, sees_suffix=spec.sees_suffix)
+
+
+def _refuse_view(spec: SystemSpec) -> None:
+    if spec.sees_suffix is not None:
+        raise ConfigError(f"--system {spec.text}: sees is for a model that edits, and {spec.model} is not one")
+
+
+def _jobs_of(spec: SystemSpec) -> str:
+    """How the examples of a denoiser's training were cut, where its folder says so."""
+    if not spec.is_folder:
+        return ""
+    trained = read_config(find(spec.model), FAMILIES).trained
+    return trained.jobs if trained else ""
 
 
 def number_of(prompt: Prompt, seed: int) -> int:
@@ -125,15 +156,30 @@ def number_of(prompt: Prompt, seed: int) -> int:
     return Random.of(seed, int.from_bytes(digest[:8], "little")).state
 
 
+def _parts(prompt: Prompt) -> tuple[str, str, str]:
+    return prompt.prefix, prompt.reference, prompt.suffix
+
+
 class ReviserSystem:
     """A model that writes by edit actions."""
 
     def __init__(
-        self, name: str, writer: Writer, sampling: Sampling, budget: Budget, order: Order | None = None
+        self,
+        name: str,
+        writer: Writer,
+        sampling: Sampling,
+        budget: Budget,
+        order: Order | None = None,
+        sees_suffix: bool | None = None,
     ) -> None:
-        """`order` is the policy of the likelihood bound; by default what the model was trained with."""
+        """`order` is the policy of the likelihood bound; by default what the model was trained with.
+
+        `sees_suffix` says whether gaps are filled with both sides in view, or from the prefix alone; by default a
+        left-to-right model that was never taught gaps sees the prefix alone.
+        """
         self.name, self.writer, self.sampling, self.budget = name, writer, sampling, budget
         self._order = order
+        self.sees_suffix = has_learned_gaps(writer.order, writer.jobs) if sees_suffix is None else sees_suffix
 
     @property
     def order(self) -> Order:
@@ -146,6 +192,21 @@ class ReviserSystem:
     def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> TextLikelihoods:
         """How probable texts are: exact from left to right, else a bound with `samples` trajectories."""
         return log_likelihood(self.writer.model, self.writer.tokenizer, self.order, texts, samples, seed)
+
+    def middles(self, prompts: Sequence[Prompt], samples: int = 1, seed: int = 0) -> Middles:
+        """Exact from left to right, else a bound; without a suffix the middle's tokens alone, appended."""
+        encode, longest = self.writer.tokenizer.encode, self.writer.model.config.max_length
+        seen = prompts if self.sees_suffix else [replace(each, suffix="") for each in prompts]
+        fitting = [each for each in seen if sum(len(encode(part)) for part in _parts(each)) <= longest]
+        order = self.order if self.sees_suffix else LeftToRight()
+        found = log_likelihood(self.writer.model, self.writer.tokenizer, order, fitting, samples, seed)
+        left_out = len(seen) - len(fitting)
+        return Middles.of(fitting, found, self.sees_suffix, left_out, longest if left_out else None)
+
+    def fill_greedily(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+        sampling = replace(self.sampling, temperature=0)
+        system = ReviserSystem(self.name, self.writer, sampling, self.budget, self._order, self.sees_suffix)
+        return system.generate(prompts, 0)
 
     def flops(self, tokens: int, prompt: int = 0) -> Cost:
         """What writing that many tokens costs, an action each."""
@@ -162,13 +223,13 @@ class ReviserSystem:
 
     def _request(self, prompt: Prompt, seed: int) -> Request:
         room = self.budget.tokens(prompt, lambda text: len(self.writer.tokenizer.encode(text)))
-        begun = self.writer.gap(prompt.prefix, prompt.suffix, room)
+        begun = self.writer.gap(prompt.prefix, prompt.suffix if self.sees_suffix else "", room)
         return Request(begun, math.ceil(ACTIONS_PER_TOKEN * room), number_of(prompt, seed))
 
     def _generation(self, prompt: Prompt, seed: int, text: Text) -> Generation:
         return Generation(
             self.name, prompt.id, seed, prompt.prefix, text.new, prompt.suffix, prompt.reference, text.has_stopped,
-            text.num_tokens, text.num_actions, to_record(text.trajectory),
+            text.num_tokens, text.num_actions, to_record(text.trajectory), kind=prompt.kind,
         )  # fmt: skip
 
 
@@ -180,10 +241,18 @@ class DiffusionSystem:
     """
 
     def __init__(
-        self, name: str, model: Denoiser, tokenizer: Tokenizer, sampling: Sampling, budget: Budget, steps: int = STEPS
+        self,
+        name: str,
+        model: Denoiser,
+        tokenizer: Tokenizer,
+        sampling: Sampling,
+        budget: Budget,
+        steps: int = STEPS,
+        limits: CanvasLimits | None = None,
     ) -> None:
         self.name, self.model, self.tokenizer, self.steps = name, model, tokenizer, steps
         self.sampling, self.budget = sampling, budget
+        self.limits = limits or CanvasLimits.of(model.config, "")
 
     @property
     def precision(self) -> str:
@@ -198,12 +267,31 @@ class DiffusionSystem:
         for prompt, each in zip(prompts, filled, strict=True):
             yield Generation(
                 self.name, prompt.id, seed, prompt.prefix, self.tokenizer.decode(each.text), prompt.suffix,
-                prompt.reference, each.has_stopped, len(each.text), each.num_passes,
+                prompt.reference, each.has_stopped, len(each.text), each.num_passes, kind=prompt.kind,
             )  # fmt: skip
 
     def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> TextLikelihoods:
         """How probable texts are at least, in expectation."""
         return log_likelihood(self.model, self.tokenizer, None, texts, samples, seed)
+
+    def middles(self, prompts: Sequence[Prompt], samples: int = 1, seed: int = 0) -> Middles:
+        """A bound on canvases of one room, none longer than those of its training."""
+        encode, limits = self.tokenizer.encode, self.limits
+        sizes = [[len(encode(part)) for part in _parts(prompt)] for prompt in prompts]
+        room = min(max((size for _, size, _ in sizes), default=0) + 1, limits.room)
+        fits = [size < room and before + room + behind <= limits.canvas for before, size, behind in sizes]
+        fitting = [prompt for prompt, is_fitting in zip(prompts, fits, strict=True) if is_fitting]
+        left_out = len(prompts) - len(fitting)
+        longest = limits.canvas if left_out else None
+        if not fitting:
+            return Middles({}, {}, False, samples, True, True, left_out, longest)
+        found = self.log_likelihood(fitting, samples, seed)
+        return Middles.of(fitting, found, left_out=left_out, longest=longest)
+
+    def fill_greedily(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+        sampling = replace(self.sampling, temperature=0)
+        shape = self.tokenizer, sampling, self.budget, self.steps, self.limits
+        return DiffusionSystem(self.name, self.model, *shape).generate(prompts, 0)
 
     def flops(self, tokens: int, prompt: int = 0) -> Cost:
         """What writing this many tokens costs, with the model run at every step."""
@@ -211,6 +299,8 @@ class DiffusionSystem:
 
     def _request(self, prompt: Prompt, seed: int) -> sampler.RoomRequest:
         encode, context = self.tokenizer.encode, self.model.config.context
+        if prompt.suffix:
+            context = self.limits.canvas
         before, behind = encode(prompt.prefix), encode(prompt.suffix)
         given = len(before) + len(behind)
         if given >= context:
@@ -219,6 +309,8 @@ class DiffusionSystem:
                 f"of {context} at most; give shorter prompts"
             )
         room = min(self.budget.tokens(prompt, lambda text: len(encode(text))), context - given)
+        if prompt.suffix:
+            room = min(room, self.limits.room)
         return sampler.RoomRequest(room, number_of(prompt, seed), before, behind)
 
 
@@ -251,6 +343,16 @@ class CausalSystem:
     def generate(self, prompts: Sequence[Prompt], seed: int) -> Iterator[Generation]:
         for prompt in prompts:
             yield self._continue(prompt, seed)
+
+    @torch.no_grad()
+    def fill_greedily(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+        for prompt in prompts:
+            yield self._continue(prompt, 0, is_greedy=True)
+
+    def middles(self, prompts: Sequence[Prompt], samples: int = 1, seed: int = 0) -> Middles:
+        """Exact, after the prefix alone."""
+        alone = [replace(each, suffix="") for each in prompts]
+        return Middles.of(alone, self.log_likelihood(alone), sees_suffix=False)
 
     @torch.no_grad()
     def log_likelihood(self, texts: Sequence[str | Prompt], samples: int = 1, seed: int = 0) -> TextLikelihoods:
@@ -289,15 +391,23 @@ class CausalSystem:
         found = self.tokenizer.bos_token_id
         return int(self.tokenizer.eos_token_id if found is None else found)
 
-    def _continue(self, prompt: Prompt, seed: int) -> Generation:
-        sampling, tokenizer = self.sampling, self.tokenizer
+    @property
+    def _drawn(self) -> dict[str, Any]:
+        """How tokens are drawn, in the words of `transformers`."""
+        sampling = self.sampling
+        return {
+            "do_sample": True, "temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p,
+            "min_p": sampling.min_p or None,
+        }  # fmt: skip
+
+    def _continue(self, prompt: Prompt, seed: int, is_greedy: bool = False) -> Generation:
+        tokenizer = self.tokenizer
         room = self.budget.tokens(prompt, lambda text: len(tokenizer.encode(text, add_special_tokens=False)))
         given = tokenizer(prompt.prefix, return_tensors="pt").to(self.device)
         # One at a time: a batch would make a text depend on its neighbours.
         torch.manual_seed(number_of(prompt, seed) >> 1)
         ids = self.model.generate(
-            **given, max_new_tokens=room, do_sample=True, temperature=sampling.temperature, top_k=sampling.top_k,
-            top_p=sampling.top_p, min_p=sampling.min_p or None,
+            **given, max_new_tokens=room, **({"do_sample": False} if is_greedy else self._drawn),
             pad_token_id=tokenizer.pad_token_id or tokenizer.eos_token_id,
         )[0, given["input_ids"].shape[1] :]  # fmt: skip
         has_stopped = bool(len(ids)) and int(ids[-1]) == tokenizer.eos_token_id
@@ -305,5 +415,5 @@ class CausalSystem:
         text = tokenizer.decode(ids[:count], skip_special_tokens=True)
         return Generation(
             self.name, prompt.id, seed, prompt.prefix, text, prompt.suffix, prompt.reference, has_stopped, count,
-            len(ids),
+            len(ids), kind=prompt.kind,
         )  # fmt: skip

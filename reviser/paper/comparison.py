@@ -53,9 +53,10 @@ def summary(setup: Setup) -> list[Row]:
             "bytes_per_text": _bytes_a_text(texts),
             "mauve": found["mauve"].get(name, {}).get("mauve"),
             "win_percent": None if name == "ar" else win_rate(rates, name, "ar"),
-            "whole_bits_per_byte": filled.get("whole_bits_per_byte"),
+            "middle_bits_per_byte": filled.get("middle_bits_per_byte"),
             "suffix_bits_per_byte": filled.get("suffix_bits_per_byte"),
-            "length_over_reference": filled.get("length_over_reference"),
+            "exact_percent": _scaled(filled.get("exact_match"), 100),
+            "within_percent": _scaled(filled.get("within_half_and_twice"), 100),
             "non_end_percent": edits and _scaled(edits["non_end_append_fraction"], 100),
             "gmacs": found["flops"].get(name, {}).get("gmacs"),
             "seconds": found["seconds"].get(name, {}).get("seconds"),
@@ -66,7 +67,7 @@ def summary(setup: Setup) -> list[Row]:
 
 
 def differences(setup: Setup) -> list[Row]:
-    """How each differs from the left-to-right model, and its gaps from empty ones.
+    """How each differs from the left-to-right model, and what follows its gaps from what follows empty ones.
 
     All have the errors of the prompts' own differences; results that do not say what each prompt gave are left out.
     """
@@ -81,7 +82,7 @@ def differences(setup: Setup) -> list[Row]:
         cells = {
             "bits_per_byte_more": _more(bound, bounds.get("ar"), "bits_per_byte"),
             "perplexity_ratio": perplexity_ratio(own, base) if own and base else None,
-            "whole_bits_per_byte_more": _more(gap, empty, "whole_bits_per_byte"),
+            "middle_bits_per_byte_more": _more(gap, filled.get("ar"), "middle_bits_per_byte"),
             "suffix_bits_per_byte_more": _more(gap, empty, "suffix_bits_per_byte"),
         }
         if any(cell is not None for cell in cells.values()):
@@ -93,7 +94,7 @@ def _more(row: Row | None, other: Row | None, key: str) -> Row | None:
     """What a row has more than another, over the prompts of both."""
     if row is None or other is None:
         return None
-    found = difference(row["by_prompt"][key], other["by_prompt"][key])
+    found = difference(row["by_prompt"].get(key, {}), other["by_prompt"].get(key, {}))
     return asdict(found) if found else None
 
 
@@ -239,9 +240,15 @@ def likelihood(setup: Setup) -> list[Row]:
 
 
 def gaps(setup: Setup) -> list[Row]:
-    keys = ("suffix_bits_per_byte", "gap_bits_per_byte", "whole_bits_per_byte", "length_over_reference")
+    keys = (
+        "middle_bits_per_byte", "ended_middle_bits_per_byte", "middle", "suffix_bits_per_byte",
+        "suffix_more_than_nothing", "length_quantiles",
+    )  # fmt: skip
     return [
-        {"table": "gaps", "system": name} | {key: row.get(key) for key in keys}
+        {"table": "gaps", "system": name}
+        | {key: row.get(key) for key in keys}
+        | {"exact_percent": _scaled(row.get("exact_match"), 100)}
+        | {"within_percent": _scaled(row.get("within_half_and_twice"), 100)}
         for name, row in _rows(setup, "gaps").items()
     ]
 

@@ -85,7 +85,7 @@ def _writing_flops(setup: Setup, step: Step, alphabet: Alphabet) -> float | None
     scale, model = setup.scale, setup.scale.settings(name, alphabet).model
     prompt, room = scale.prefix, scale.total - scale.prefix
     if step.kind == "infill":
-        prompt, room = 2 * scale.context, 2 * scale.gap[1]
+        prompt, room = 2 * scale.context, 2 * scale.longest_gap
     if name in DENOISERS:
         return diffusion_flops(model, room, steps=int(asked or STEPS), prompt=prompt).flops
     actions = room if name == "ar" else min(ACTIONS_PER_TOKEN * room, model.context - 1 - prompt)
@@ -100,7 +100,7 @@ def _bound_flops(setup: Setup, system: str, alphabet: Alphabet) -> float:
 
 
 def _scoring_flops(setup: Setup, step: Step) -> float | None:
-    """Every text, the references too, read once; a gap is read twice, with its suffix and without."""
+    """Every text, the references too, read once, gaps with their suffixes."""
     parameters = EVALUATORS.get(setup.evaluator)
     if parameters is None or (step.name == "arena" and setup.judge != "likelihood"):
         return None
@@ -108,7 +108,7 @@ def _scoring_flops(setup: Setup, step: Step) -> float | None:
     size, num_systems = scale.total, len(systems)
     if step.name == "gaps":
         size, num_systems = (
-            2 * (2 * scale.context + scale.gap[1]),
+            2 * scale.context + scale.longest_gap,
             sum(each.steps is None for each in systems.values()),
         )
     count = setup.num_prompts * (1 + num_systems * len(scale.seeds))

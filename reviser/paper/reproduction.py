@@ -66,7 +66,7 @@ class Scale:
     total: int = 180
     context: int = 48
     """Of a gap, on either side."""
-    gap: tuple[int, int] = (8, 48)
+    longest_gap: int = 96
     num_prompts: int = 1000
     seeds: tuple[int, ...] = (123, 124, 125)
     samples: int = 8
@@ -104,7 +104,7 @@ SCALES = {
     scale.name: scale
     for scale in (
         Scale(
-            "debug", _debug(), "bytes", "bytes", prefix=16, total=64, context=12, gap=(4, 12), num_prompts=16,
+            "debug", _debug(), "bytes", "bytes", prefix=16, total=64, context=12, longest_gap=24, num_prompts=16,
             seeds=(123,), samples=2, num_timed=2,
         ),
         Scale("small", _named("small") | {"ours": ("small",)}, "default", num_prompts=200),
@@ -258,7 +258,7 @@ def _write(setup: Setup) -> Iterator[Step]:
         "device": setup.device,
     }  # fmt: skip
     lengths = {"prefix": scale.prefix, "total": scale.total, "cut": setup.is_cut or not setup.prompts}
-    around = {"context": scale.context, "gap": scale.gap}
+    around: dict[str, Any] = {"context": scale.context, "longest": scale.longest_gap}
     for kind, suite, more, chosen in (
         ("generate", Continuation, lengths, writers(setup)),
         ("infill", Infill, around, _filling(setup)),
@@ -275,7 +275,7 @@ def _filling(setup: Setup) -> dict[str, SystemSpec]:
 
 
 def _score(setup: Setup) -> Iterator[Step]:
-    made = _continuations(setup)
+    scale, made = setup.scale, _continuations(setup)
     gaps = [setup.written("infill", name) for name in _filling(setup)]
     shared: dict[str, Any] = {"n": setup.num_prompts, "device": setup.device}
     texts = tuple(map(str, made))
@@ -290,7 +290,9 @@ def _score(setup: Setup) -> Iterator[Step]:
         judgments=str(setup.out / f"judgments_{name}.jsonl"),
     )  # fmt: skip
     yield _suite(setup, arena, made)
-    filled = Gaps(generations=tuple(map(str, gaps)), evaluator=setup.evaluator, **shared)
+    fillers = tuple(spec.text for spec in _filling(setup).values())
+    about: dict[str, Any] = {"system": fillers, "samples": scale.samples}
+    filled = Gaps(generations=tuple(map(str, gaps)), evaluator=setup.evaluator, **about, **shared)
     yield _suite(setup, filled, gaps)
     orders = tuple(f"{system}={setup.order(system)}" for system in setup.editing)
     edited = [setup.written("continuation", system) for system in setup.editing]

@@ -197,24 +197,6 @@ def mauve(document: Document) -> list[Table]:
     return [tabulate("Likeness to the references", rows, columns, plot=Bars("MAUVE", bars, most=1.0))]
 
 
-def gaps(document: Document) -> list[Table]:
-    """The suffix is drawn: whether a text leads on to it tells a filled gap from a continued prefix."""
-    rows = document["rows"]
-    columns: dict[str, Cell] = {
-        "system": get("system"),
-        "suffix, bits/byte": get("suffix_bits_per_byte"),
-        "gap, bits/byte": get("gap_bits_per_byte"),
-        "both, bits/byte": get("whole_bits_per_byte"),
-        "length over the reference": get("length_over_reference"),
-        "of each: 10, 50 and 90%": get("length_quantiles", lambda parts: ", ".join(map(show, parts.values()))),
-        "texts": get("texts"),
-        "empty": get("empty"),
-    }
-    key = "suffix_bits_per_byte"
-    bars = tuple(_measure_bar(row["system"], row[key]) for row in rows if row.get(key))
-    return [tabulate("How well gaps were filled", rows, columns, plot=Bars("bits per byte of the suffix", bars))]
-
-
 def arena(document: Document) -> list[Table]:
     rows = document["rows"]
     columns: dict[str, Cell] = {

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from itertools import groupby
 
 from reviser.orders.statistics import ROWS
+from reviser.reports.gap_tables import describe_middle, show_quantiles
 from reviser.reports.results import Document
 from reviser.reports.tables import NOTHING, Cell, Row, Table, get, show_any, tabulate
 
@@ -34,20 +35,29 @@ SUMMARY = {
     "bytes_per_text": "bytes a text",
     "mauve": "MAUVE",
     "win_percent": "% won against left to right",
-    "whole_bits_per_byte": "gap and suffix, bits/byte",
-    "suffix_bits_per_byte": "suffix alone",
-    "length_over_reference": "gap's length over the original's",
+    "middle_bits_per_byte": "true middle of a gap, bits/byte",
+    "suffix_bits_per_byte": "suffix after the filling, bits/byte",
+    "exact_percent": "% of gaps of 1 to 3 words guessed",
+    "within_percent": "% of fillings half to twice as long",
     "non_end_percent": "% inserted not at the end",
     "gmacs": "1e9 multiply-accumulates a text",
     "seconds": "seconds a text",
 }
-SHORT_SUMMARY = ("bits_per_byte", "perplexity", "mauve", "win_percent", "whole_bits_per_byte", "gmacs")
+SHORT_SUMMARY = (
+    "bits_per_byte",
+    "perplexity",
+    "mauve",
+    "win_percent",
+    "middle_bits_per_byte",
+    "suffix_bits_per_byte",
+    "gmacs",
+)
 """The columns of README.md."""
 DIFFERENCES = {
     "bits_per_byte_more": "bits/byte more than left to right, at most",
     "perplexity_ratio": "times left to right's evalPPL",
-    "whole_bits_per_byte_more": "gap and suffix, bits/byte more than an empty gap",
-    "suffix_bits_per_byte_more": "suffix alone, more than after an empty gap",
+    "middle_bits_per_byte_more": "true middle of a gap, bits/byte more than left to right",
+    "suffix_bits_per_byte_more": "suffix after the filling, more than after an empty gap",
 }
 MODELS = {
     "parameters": "parameters",
@@ -73,10 +83,14 @@ EVALPPL = {
 }
 LIKELIHOOD = {"order": "order", "samples": "samples", "bits_per_byte": "bits/byte", "is_exact": "is"}
 GAPS = {
-    "suffix_bits_per_byte": "suffix",
-    "gap_bits_per_byte": "gap",
-    "whole_bits_per_byte": "both",
-    "length_over_reference": "length over the reference",
+    "middle_bits_per_byte": "true middle, bits/byte",
+    "ended_middle_bits_per_byte": "with its end",
+    "middle": "given",
+    "suffix_bits_per_byte": "suffix, bits/byte",
+    "suffix_more_than_nothing": "more than after nothing",
+    "exact_percent": "% exact, 1 to 3 words",
+    "within_percent": "% half to twice as long",
+    "length_quantiles": "length: 10, 25, 50, 75 and 90%",
 }
 COSTS = {
     "paper_ratio": "the paper's ratio, worked out",
@@ -102,7 +116,7 @@ TABLES: dict[str, tuple[str, dict[str, str]]] = {
         PAPER | {"mauve": "here"},
     ),
     "likelihood": ("Likelihood of held-out text, bits per byte (not in the paper)", LIKELIHOOD),
-    "gaps": ("Infilling, bits per byte by the evaluator (not in the paper)", GAPS),
+    "gaps": ("Infilling (not in the paper); suffixes by {evaluator}", GAPS),
     "trajectories": ("How they edit (tab:trajectory_stats)", PAPER),
     "costs": ("The cost of a continuation (tab:prior_art_summary_main, app:diff_family_table_100m)", COSTS),
 }
@@ -142,6 +156,9 @@ def _table(key: str, rows: list[Row], by: Mapping[str, str], document: Document)
         return tabulate(title.format_map(by), rows, {"": _statistic, **cells, **_systems(rows)})
     if key == "likelihood":
         cells["is"] = lambda row: "exact" if row["is_exact"] else "a bound"
+    if key == "gaps":
+        cells |= {GAPS["middle"]: get("middle", describe_middle)}
+        cells |= {GAPS["length_quantiles"]: get("length_quantiles", show_quantiles)}
     others = set(document.get("others", ()))
     is_by_steps = key not in ("systems", "likelihood")
     first: dict[str, Cell] = {

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reviser import files
 from reviser.errors import ConfigError, DataError
-from reviser.reports import kinds, paper_tables, proofreading, speeds
+from reviser.reports import gap_tables, kinds, paper_tables, proofreading, speeds
 from reviser.reports.results import Document, read_result
 from reviser.reports.tables import Section, Table
 
@@ -28,7 +28,7 @@ RENDERERS: dict[str, Callable[[Document], list[Table]]] = {
     "mauve": kinds.mauve,
     "arena": kinds.arena,
     "generations": kinds.generations,
-    "gaps": kinds.gaps,
+    "gaps": gap_tables.gaps,
     "trajectories": kinds.trajectories,
     "flops": kinds.flops,
     "edits": proofreading.edits,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from reviser.actions import JUMPS, MOVES, REPLACE
+from reviser.actions import JUMPS, MOVES, REPLACE, Alphabet
 from reviser.canvas import Rules
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.data.examples import Examples, heldout_examples
@@ -88,6 +88,13 @@ class Sampled:
                 f"held-out trajectories take up to {self.longest} positions and the model has a table of "
                 f"{config.context}; measure shorter texts"
             )
+
+    def is_insert_last(self, alphabet: Alphabet) -> npt.NDArray[np.bool_]:
+        """[examples] whether a trajectory ends with an INSERT and its STOP, or writes nothing at all."""
+        places, labels = self.packed.places, self.packed.labels
+        last = labels[places[:, 0], places[:, 1] + places[:, 2] - 2]
+        found: npt.NDArray[np.bool_] = (last < alphabet.num_text) | (self.packed.num_tokens == 0)
+        return found
 
     def score(
         self, model: Transformer, device: torch.device, precision: str = "float32", rank: int = 0, world: int = 1

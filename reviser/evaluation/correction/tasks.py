@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,14 +26,14 @@ from reviser.data.shards import Shards
 from reviser.data.slots import ERRORS, open_maker
 from reviser.data.unpack import PACKINGS, unpack
 from reviser.errors import DataError
-from reviser.evaluation.correction.words import ABBREVIATIONS, count_words, join_words, split_words
+from reviser.evaluation.correction.words import count_words, join_words, split_words
+from reviser.evaluation.gap_kinds import sentence_spans
 from reviser.evaluation.prompts import check_there, read_named
 from reviser.mistakes.mistake_kinds import MistakeConfig
 from reviser.orders.rng import Random
 
 Words = Sequence[str]
 Thing = TypeVar("Thing")
-END = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s)")
 SHORTEST, LONGEST = 4, 60
 """Words of a sentence that is cut out of a document."""
 
@@ -191,17 +190,8 @@ def read_clean(path: str | Path, n: int, seed: int = 0) -> CorrectionTask:
 
 def cut_sentences(text: str) -> list[str]:
     """The sentences of each line, cut where a mark ends one and the next begins with no small letter."""
-    found = []
-    for line in text.splitlines():
-        start = 0
-        for end in END.finditer(line):
-            words, rest = line[start : end.end()].split(), line[end.end() :].lstrip()
-            is_abbreviation = words[-1].lower() in ABBREVIATIONS or len(words[-1]) == 2
-            if not is_abbreviation and rest and not rest[0].islower():
-                found.append(" ".join(words))
-                start = end.end()
-        found.append(" ".join(line[start:].split()))
-    return [sentence for sentence in found if sentence]
+    lines = [(line, sentence_spans(line)) for line in text.splitlines()]
+    return [" ".join(line[first:last].split()) for line, spans in lines for first, last in spans]
 
 
 def is_whole(sentence: str) -> bool:

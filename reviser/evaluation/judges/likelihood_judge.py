@@ -40,7 +40,8 @@ class EvaluatorScorer:
 class LikelihoodJudge:
     """The text with fewer bits per byte wins; texts at most `margin` apart tie.
 
-    A text written into a gap is scored together with the suffix behind it. The order shown does not matter.
+    Of a text written into a gap it is the suffix that is scored, after prefix and text: the same bytes for both, so
+    that long or bland text gains nothing. The order shown does not matter.
     """
 
     def __init__(self, scorer: TextScorer, margin: float = 0.0) -> None:
@@ -60,7 +61,9 @@ class LikelihoodJudge:
 
     def _bits(self, generation: Generation, known: dict[tuple[str, str], float]) -> float:
         """Score a text once, though it meets those of all other systems."""
-        spot = generation.prefix, generation.text + generation.suffix
+        spot = generation.prefix, generation.text
+        if generation.suffix:
+            spot = generation.prefix + generation.text, generation.suffix
         if spot not in known:
             known[spot] = self.scorer.bits_per_byte(*spot)
         return known[spot]

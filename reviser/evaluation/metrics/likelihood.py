@@ -71,6 +71,9 @@ class TextLikelihoods:
     """What the INSERTs of a text's trajectories cost, their mean; none for a model without trajectories."""
     cursor_nats: list[float] = field(default_factory=list)
     """The same of its MOVEs and JUMPs."""
+    log_reached: list[float] = field(default_factory=list)
+    """Like `log_p`, of the canvas becoming the text at some time, whether or not the model stops there; empty where
+    all trajectories drawn for some text move on after their last INSERT."""
 
 
 def log_likelihood(
@@ -114,17 +117,26 @@ def score_gaps(
     rules = with_ends(rules, order, tokenizer)
     num_samples = 1 if is_exact else samples
     kinds, log_q = np.empty((len(gaps) * num_samples, 3)), np.empty(len(gaps) * num_samples)
+    is_insert_last = np.empty(len(log_q), np.bool_)
     for start in range(0, len(log_q), AT_ONCE):
         part = range(start, min(start + AT_ONCE, len(log_q)))
         drawn = Sampled(_examples(gaps, part, num_samples, seed), order, rules, model.config.canvas)
         kinds[part.start : part.stop] = drawn.score_kinds(model, model.head_weight.device, precision)
         log_q[part.start : part.stop] = drawn.packed.log_q
+        is_insert_last[part.start : part.stop] = drawn.is_insert_last(model.config.alphabet)
         if advance is not None:
             advance(len(part))
     weights = (-kinds.sum(axis=1) - log_q).reshape(-1, num_samples)
-    means = [each.reshape(-1, num_samples).mean(axis=1).tolist() for each in (log_q, kinds[:, 0], kinds[:, 1])]
+    # A trajectory that moves on after its last INSERT is the continuation of another one, which counts already.
+    reached = np.where(is_insert_last, -kinds[:, :2].sum(axis=1) - log_q, -np.inf).reshape(-1, num_samples)
+    is_reached = bool((reached > -np.inf).any(axis=1).all())
+    given, inserts, cursor = (
+        each.reshape(-1, num_samples).mean(axis=1).tolist() for each in (log_q, kinds[:, 0], kinds[:, 1])
+    )
+    log_p = log_mean_exp(weights).tolist()
+    log_reached = log_mean_exp(reached).tolist() if is_reached else []
     lengths = [len(gap.target) for gap in gaps]
-    return TextLikelihoods(log_mean_exp(weights).tolist(), means[0], lengths, num_samples, is_exact, *means[1:])
+    return TextLikelihoods(log_p, given, lengths, num_samples, is_exact, inserts, cursor, log_reached)
 
 
 def _score_canvases(

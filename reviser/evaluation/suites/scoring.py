@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from reviser.evaluation.generations import Generation
+from reviser.errors import ConfigError
+from reviser.evaluation.generations import Generation, Prompt
+from reviser.evaluation.specs import parse_systems
 from reviser.evaluation.suites.base import SILENT, Listener, Suite, option
 from reviser.evaluation.suites.writing import DEVICE, PROMPTS
 from reviser.reports.results import hash_files, make_result
@@ -150,31 +152,72 @@ class Mauve(ByModel):
 @dataclass(frozen=True, kw_only=True)
 class Gaps(ByModel):
     name: ClassVar[str] = "gaps"
-    summary: ClassVar[str] = "how well filled gaps fit the text around them"
+    summary: ClassVar[str] = "how well gaps were filled: the true middle, what follows, guesses and lengths"
     examples: ClassVar[str] = (
-        "  reviser eval gaps infill.jsonl\n  reviser eval gaps ours.jsonl ar.jsonl --evaluator gpt2-large --json"
+        "  reviser eval gaps infill.jsonl --system shipped --samples 8\n"
+        "  reviser eval gaps ours.jsonl ar.jsonl --system ours=runs/mine --system ar=runs/ar --evaluator gpt2-large"
     )
     description: ClassVar[str] = (
-        "Score texts with their gaps filled by a separate causal model: the gap after the prefix, the suffix after "
-        "both, and the two together; for comparison also the references, and an empty gap."
+        "Measure filled gaps: bits per byte of the true middle to each --system itself, bits per byte of the suffix "
+        "after each filling to a separate causal model, exact matches of gaps of one to three words filled greedily, "
+        "and lengths beside the originals'; all by kind of gap too, with differences on the same gaps to the first "
+        "system. For comparison also the references, and an empty gap."
     )
 
     evaluator: str = option("smollm2", help=f"{NAMED} (default: smollm2)")
+    system: tuple[str, ...] = option(
+        (), metavar="NAME=MODEL", help="model of a system, for true middles and exact matches; repeatable"
+    )
+    samples: int = option(8, metavar="K", help="trajectories or noise levels of a bound (default: 8)")
+    seed: int = option(0, help="random seed of the bounds (default: 0)")
     batch: int = option(8, help="texts scored at once (default: 8)")
 
     def check(self) -> None:
-        self.at_least(1, "batch", "n")
+        self.at_least(1, "batch", "n", "samples")
+        parse_systems(self.system)
 
-    def measure(self, generations: Sequence[Generation], listener: Listener = SILENT) -> dict[str, Any]:
+    def measure(
+        self,
+        generations: Sequence[Generation],
+        listener: Listener = SILENT,
+        systems: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """`systems` are opened already, those of --system are opened here."""
         from reviser.evaluation.evaluators import load
-        from reviser.evaluation.metrics.gaps import VIEWS, lay_out_gaps, measure_gaps
+        from reviser.evaluation.measuring import as_generations
+        from reviser.evaluation.metrics.gaps import gap_prompts, is_short, lay_out_gaps, measure_gaps
 
-        count = len(VIEWS) * sum(map(len, lay_out_gaps(generations).values()))
+        texts, prompts = lay_out_gaps(generations), gap_prompts(generations)
+        opened = {**(systems or {}), **self._open(texts, prompts)}
+        short = [each for each in prompts if is_short(each)]
+        middles, greedy = {}, {}
+        for name, system in opened.items():
+            if hasattr(system, "middles"):
+                listener.note(f"{name}: the true middles of {len(prompts)} gaps")
+                middles[name] = system.middles(prompts, self.samples, self.seed)
+            if hasattr(system, "fill_greedily") and short:
+                listener.note(f"{name}: {len(short)} gaps of one to three words, filled greedily")
+                greedy[name] = as_generations(name, list(system.fill_greedily(short)), short, 0)
         evaluator = load(self.evaluator, "auto", self._device, self.dtype, self.remote_code)
         listener.note(f"evaluator {evaluator.name} ({evaluator.kind}), sha256 {evaluator.sha256}")
-        with listener.count("gaps", count) as advance:
-            rows = measure_gaps(evaluator, generations, self.batch, advance)
-        return self._result("gaps", rows, {"batch": self.batch}, evaluator=evaluator.about)
+        with listener.count("gaps", sum(map(len, texts.values()))) as advance:
+            rows = measure_gaps(evaluator, generations, self.batch, advance, middles, greedy)
+        config = {"batch": self.batch, "samples": self.samples, "seed": self.seed, "short_gaps": len(short)}
+        return self._result("gaps", rows, config, evaluator=evaluator.about)
+
+    def _open(self, texts: Mapping[str, Any], prompts: Sequence[Prompt]) -> dict[str, Any]:
+        """The systems whose models are named, with the room that they had to write."""
+        from reviser.evaluation.systems import gap_budget, open_system
+
+        specs = parse_systems(self.system)
+        for spec in specs:
+            if spec.name not in texts:
+                raise ConfigError(
+                    f"--system {spec.text}: no text in the generations is by {spec.name}; they are by "
+                    f"{', '.join(name for name in texts if not name.startswith('('))}"
+                )
+        budget = gap_budget(prompts)
+        return {spec.name: open_system(spec, budget=budget, device=self._device) for spec in specs}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from reviser.errors import ConfigError
+from reviser.evaluation.gap_kinds import GAP_KINDS
 from reviser.evaluation.generations import GenerationFile, Prompt
 from reviser.evaluation.specs import SystemSpec, parse_systems
 from reviser.evaluation.suites.base import SILENT, Listener, Suite, option
@@ -116,28 +117,33 @@ class Infill(Writing):
     summary: ClassVar[str] = "fill gaps of unknown length in documents"
     examples: ClassVar[str] = (
         "  reviser eval infill heldout.jsonl --system shipped --generations gaps.jsonl\n"
-        "  reviser eval infill texts/ --n 50 --gap 8,16 --system ar=runs/ar --generations gaps.jsonl --json"
+        "  reviser eval infill texts/ --n 50 --kinds word,words --system ar=runs/ar --generations gaps.jsonl --json"
     )
     description: ClassVar[str] = (
-        "Cut a gap of 8 to 48 tokens out of each document and have each system fill it. Generations are kept as JSON "
-        "lines for the other suites; an existing file is resumed."
+        "Cut a gap out of each document, a word to a paragraph at its own boundaries, and have each system fill it. "
+        "A left-to-right model that was never taught gaps sees the prefix alone. Generations are kept as JSON lines "
+        "for the other suites; an existing file is resumed."
     )
 
     context: int = option(48, help="tokens shown on either side (default: 48)")
-    gap: tuple[int, ...] = option((8, 48), commas=2, help="shortest and longest gap in tokens (default: 8,48)")
+    longest: int = option(96, help="tokens of the longest gap (default: 96)")
+    kinds: tuple[str, ...] = option(
+        GAP_KINDS, commas=-1, help=f"kinds of gaps, comma-separated (default: {','.join(GAP_KINDS)})"
+    )
+    gap_seed: int = option(0, help="random seed that places the gaps (default: 0)")
 
     def run(self, listener: Listener = SILENT) -> dict[str, Any]:
         from reviser.evaluation.prompts import check_there, infill_prompts, read_named
-        from reviser.evaluation.systems import Budget
+        from reviser.evaluation.systems import gap_budget
         from reviser.tokenizer import load
 
         check_there(self.texts)
-        low, high = self.gap
-        prompts = infill_prompts(read_named(self.texts), load(self.ruler), self.context, (low, high))
-        # Room for twice the longest gap, the same for all, or a gap's length would be given away.
-        room = 2 * max(len(prompt.reference) for prompt in prompts)
-        config = {"context": self.context, "gap": [low, high], "characters": room}
-        return self._write(prompts, Budget(room), config, listener)
+        cut = self.context, self.longest, self.kinds, self.gap_seed
+        prompts = infill_prompts(read_named(self.texts), load(self.ruler), *cut)
+        budget = gap_budget(prompts)
+        config = {"context": self.context, "longest": self.longest, "kinds": list(self.kinds)}
+        config |= {"gap_seed": self.gap_seed, "characters": budget.size}
+        return self._write(prompts, budget, config, listener)
 
 
 def name_maker(spec: SystemSpec, settings: Sequence[Any]) -> str:
