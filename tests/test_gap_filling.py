@@ -20,7 +20,7 @@ from reviser.errors import ConfigError
 from reviser.orders.record import from_record, to_record
 from reviser.tokenizer import load
 
-LIVELY = Sampling(1.0, 0, stop_bias=2.0)
+LIVELY = Sampling(1.0, 0, stop_bias=1.0, jump_bias=2.0)
 PARTS = ["The", " lighthouse", " until ", ""]
 plain = st.text(st.characters(exclude_characters="_"))
 
@@ -75,7 +75,7 @@ def test_several_gaps_are_filled_and_what_is_given_stays(writer: Writer) -> None
         check_text(text, PARTS)
     assert len({text.text for text in texts}) == len(texts) == 12
     assert [text.score for text in texts] == sorted((text.score for text in texts), reverse=True)
-    assert any(all(text.fillings[:2]) for text in texts)
+    assert any(sum(map(bool, text.fillings)) > 1 for text in texts)
     assert texts == writer.infill("The ___ lighthouse ___ until  ___", n=12, max_actions=120, sampling=LIVELY, seed=3)
 
 
