@@ -13,17 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from tiny import random_model
 
 from reviser.actions import OPERATORS
 from reviser.cli import build_parser, main
-from reviser.cli.write import split_gap
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.decoding.presets import DEFAULT, GREEDY, PAPER, Sampling
 from reviser.decoding.writer import Writer
-from reviser.errors import ConfigError
 from reviser.model import folder as folders
 from reviser.model.checkpoint import pack_folder, save_pretrained
 from reviser.tokenizer import load
@@ -210,21 +207,6 @@ def test_the_help_says_what_the_fields_say() -> None:
     assert "as probable as the most probable (default 0.06)" in words
 
 
-@given(
-    st.text(st.characters(exclude_characters="_")), st.text(st.characters(exclude_characters="_")), st.integers(3, 9)
-)
-def test_a_gap_splits_a_text_and_takes_one_space(before: str, after: str, size: int) -> None:
-    prefix, suffix = split_gap(f"{before}{'_' * size}{after}")
-    assert (before, after) in ((prefix, suffix), (f"{prefix} ", suffix))
-    assert split_gap(f"{before} ___{after}") == (before, after)
-
-
-@pytest.mark.parametrize(("text", "found"), [("nothing", "no gap"), ("a __ b", "no gap"), ("___ b ___", "2 gaps")])
-def test_one_gap_is_wanted(text: str, found: str) -> None:
-    with pytest.raises(ConfigError, match=f"^the text has {found}; write ___ once, where the gap is$"):
-        split_gap(text)
-
-
 def test_standard_input_is_a_text(
     model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -237,9 +219,16 @@ def test_standard_input_is_a_text(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["infill", "no gap here"], "the text has no gap; write ___ once, where the gap is"),
-        (["infill", ""], "the text has no gap; write ___ once, where the gap is"),
-        (["infill", "___ and ___"], "the text has 2 gaps; write ___ once, where the gap is"),
+        (["infill", "no gap here"], "the text has no gap; write ___ where something is to be filled in"),
+        (["infill", ""], "the text has no gap; write ___ where something is to be filled in"),
+        (["infill", "___ ___ b"], "two gaps have nothing between them; write one ___ for both"),
+        (["infill", GAP, "--min-length", "-1"], "min_length=-1 must be 0 or more"),
+        (["infill", GAP, "--min-length", "4", "--max-length", "3"], "max_length=3 must be at least 4 (min_length)"),
+        (["infill", GAP, "--max-length", "0"], "max_length=0 must be at least 1"),
+        (
+            ["infill", "___ and ___", "--live"],
+            "--live shows gaps that are filled in one go, and these are filled in turn",
+        ),
         (["generate", "x" * 63, "--max-tokens", "0"], "max_tokens=0 must be at least 1"),
         (["generate", "x" * 65], "a prompt of 65 tokens does not fit a canvas of 64; shorten it"),
         (["generate", "x" * 130], "a prompt of 130 tokens leaves no room in a context of 120 positions; shorten it"),

@@ -178,8 +178,10 @@ def test_other_jobs_refuse_what_is_no_text(writer: Writer) -> None:
         writer.stream(3)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="sampling='paper' must be"):
         writer.stream("abc", sampling="paper")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="suffix is None, of type NoneType; give a text"):
-        writer.infill("abc", None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="suffix is 3, of type int; give a text"):
+        writer.infill("abc", 3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="the text has no gap; write ___ where something is to be filled in"):
+        writer.infill("abc")
     with pytest.raises(ConfigError, match="text is b'abc', of type bytes; give a text"):
         writer.edit(b"abc")  # type: ignore[arg-type]
 

@@ -7,12 +7,11 @@ import ast
 import gc
 import inspect
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from reviser.cli.command import add_command
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from reviser.decoding.writer import Text, Writer
     from reviser.orders.record import Draft
 
-GAP = re.compile("_{3,}")
 SEPARATOR = "---"
 """Printed between two texts."""
 
@@ -64,14 +62,21 @@ def _add_infill(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser = add_command(
         commands,
         "infill",
-        "fill the gap ___ in a text",
+        "fill the gaps ___ in a text",
         "  reviser infill 'The old lighthouse ___ until morning.' --live\n"
-        "  reviser infill 'The old lighthouse ___ until morning.' --n 3 --html lighthouse.html",
-        description="Fill the gap of a text with as many words as it takes. The text around the gap does not change. "
-        "A space before the gap belongs to the gap.",
+        "  reviser infill 'The ___ lighthouse ___ until ___.' --n 3 --html lighthouse.html",
+        description="Fill the gaps of a text with as many words as it takes. The given text does not change. A space "
+        "before a gap belongs to the gap. A model that was trained on several gaps fills them in one go, another one "
+        "after the other. Of several texts (--n), all different, the most probable comes first.",
     )
-    parser.add_argument("text", metavar="TEXT", help="a text with one ___ in it, or - for standard input")
+    parser.add_argument("text", metavar="TEXT", help="a text with ___ where its gaps are, or - for standard input")
     _add_options(parser, max_tokens=LONGEST_GAP)
+    parser.add_argument("--min-length", type=int, default=0, help="write at least this many tokens in each gap")
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        help="write at most this many tokens in each gap; with this or --min-length, gaps are filled in turn",
+    )
     parser.set_defaults(run=run_infill, command="infill")
 
 
@@ -80,9 +85,11 @@ def _add_options(parser: ArgumentParser, max_tokens: int | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
     parser.add_argument("--best-of", type=int, default=1, help="keep the most probable of this many (default 1)")
     parser.add_argument("--max-actions", type=int, default=256, help="end after this many actions (default 256)")
-    room = "what the canvas holds" if max_tokens is None else str(max_tokens)
+    room, per = (
+        ("what the canvas holds", "") if max_tokens is None else (str(max_tokens), ", times the number of gaps")
+    )
     parser.add_argument(
-        "--max-tokens", type=int, default=max_tokens, help=f"write at most this many tokens (default {room})"
+        "--max-tokens", type=int, default=max_tokens, help=f"write at most this many tokens{per} (default {room})"
     )
     add_live(parser)
     parser.add_argument(
@@ -164,27 +171,32 @@ def _field_docstrings() -> dict[str, str]:
 
 def run_generate(args: argparse.Namespace) -> int:
     text = _read(args)
-    return _run(args, lambda writer: writer.continuation(text, args.max_tokens))
+
+    def write(writer: Writer, start: Draft, sampling: Sampling, num_alternatives: int) -> list[Text]:
+        limits = args.n, args.best_of, args.max_actions, args.seed
+        return writer.write_drafts([start], *limits, sampling, num_alternatives)
+
+    return _run(args, lambda writer: writer.continuation(text, args.max_tokens), write)
 
 
 def run_infill(args: argparse.Namespace) -> int:
-    prefix, suffix = split_gap(_read(args))
-    return _run(args, lambda writer: writer.gap(prefix, suffix, args.max_tokens))
+    from reviser.decoding.gap_filling import GapLimits, split_gaps
 
+    parts, limits = split_gaps(_read(args)), GapLimits(args.max_tokens, args.min_length, args.max_length)
 
-def split_gap(text: str) -> tuple[str, str]:
-    """The text before the gap and the text after it.
+    def begin(writer: Writer) -> Draft:
+        if args.live and not writer.fills_at_once(parts, limits):
+            raise ConfigError(
+                "--live shows gaps that are filled in one go, and these are filled in turn; drop --live"
+            )
+        return writer.gaps(parts, limits)
 
-    Most tokens begin with a space, so the space before the gap is left to the gap:
+    def write(writer: Writer, _: Draft, sampling: Sampling, num_alternatives: int) -> list[Text]:
+        return writer.fill(
+            parts, limits, args.n, args.best_of, args.max_actions, args.seed, sampling, num_alternatives
+        )  # fmt: skip
 
-    >>> split_gap("The old ___ until morning.")
-    ('The old', ' until morning.')
-    """
-    parts = GAP.split(text)
-    if len(parts) != 2:
-        found = "no gap" if len(parts) == 1 else f"{len(parts) - 1} gaps"
-        raise ConfigError(f"the text has {found}; write ___ once, where the gap is")
-    return parts[0].removesuffix(" "), parts[1]
+    return _run(args, begin, write)
 
 
 def _read(args: argparse.Namespace) -> str:
@@ -197,12 +209,18 @@ def _read(args: argparse.Namespace) -> str:
     return str(args.text)
 
 
-def _run(args: argparse.Namespace, begin: Callable[[Writer], Draft]) -> int:
+def _run(
+    args: argparse.Namespace,
+    begin: Callable[[Writer], Draft],
+    write: Callable[[Writer, Draft, Sampling, int], list[Text]],
+) -> int:
     sampling = read_sampling(args)
     _check(args)
     with waiting("loading (slow the very first time)"), without_collector():
         writer, start = _open(args, begin, sampling)
-    texts = _write(args, writer, start, sampling)
+    texts = _write(args, writer, start, sampling, write)
+    if len(texts) < args.n:
+        _say(args, f"note: --n {args.n} texts were asked for, and {len(texts)} that differ were found")
     if args.json:
         print(make_document(args, writer, texts, sampling))
     if args.out is not None:
@@ -286,7 +304,13 @@ def without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _write(args: argparse.Namespace, writer: Writer, start: Draft, sampling: Sampling) -> list[Text]:
+def _write(
+    args: argparse.Namespace,
+    writer: Writer,
+    start: Draft,
+    sampling: Sampling,
+    write: Callable[[Writer, Draft, Sampling, int], list[Text]],
+) -> list[Text]:
     """Write all texts and, unless they go into a document, print them."""
     from reviser.decoding.writer import NUM_ALTERNATIVES
 
@@ -299,9 +323,7 @@ def _write(args: argparse.Namespace, writer: Writer, start: Draft, sampling: Sam
     begin = time.perf_counter()
     num_alternatives = 0 if args.html is None else NUM_ALTERNATIVES
     with waiting("writing"):
-        texts = writer.write_drafts(
-            [start], args.n, args.best_of, args.max_actions, args.seed, sampling, num_alternatives
-        )
+        texts = write(writer, start, sampling, num_alternatives)
     seconds = time.perf_counter() - begin
     if not args.json:
         _print_all(args, writer, texts, seconds)
@@ -315,9 +337,10 @@ def _write_live(
     from reviser.viewer.live import Timed, watch
 
     texts: list[Text] = []
+    chosen = replace(sampling, min_tokens=max(sampling.min_tokens, getattr(args, "min_length", 0)))
     for number in range(args.n):
         limits = {"max_actions": args.max_actions, "seed": args.seed, "number": number}
-        events = Timed(writer.stream(start, sampling=sampling, **limits))
+        events = Timed(writer.stream(start, sampling=chosen, **limits))
         seen: list[Event] = []
         try:
             with closing(watch(events, start, writer.tokenizer, console, args.pace)) as shown:
@@ -335,9 +358,9 @@ def _print_all(args: argparse.Namespace, writer: Writer, texts: Sequence[Text], 
     rate = sum(text.num_actions for text in texts) / seconds if args.best_of == 1 else None
     console = plain_console()
     for number, text in enumerate(texts):
-        _print_text(args, writer, text, number, console, rate if args.n == 1 else None)
-    if args.n > 1 and rate is not None:
-        print(f"{args.n} texts, {rate:.0f} actions/s", file=sys.stderr)
+        _print_text(args, writer, text, number, console, rate if len(texts) == 1 else None)
+    if len(texts) > 1 and rate is not None:
+        print(f"{len(texts)} texts, {rate:.0f} actions/s", file=sys.stderr)
 
 
 def plain_console() -> Console | None:
@@ -381,8 +404,15 @@ def _count(number: int, thing: str) -> str:
 def _describe_end(args: argparse.Namespace, writer: Writer, text: Text) -> str:
     """What ended a text."""
     rules, given = text.draft.rules, len(text.draft.tokens)
-    is_limited = args.max_tokens is not None and given + args.max_tokens == rules.max_length
-    full = f"--max-tokens {args.max_tokens}" if is_limited else f"the canvas, which holds {rules.max_length} tokens"
+    limits = {"tokens": args.max_tokens, "length": getattr(args, "max_length", None)}
+    limit, name = min(((most, name) for name, most in limits.items() if most is not None), default=(0, ""))
+    is_in_turn = text.draft.visits and (not writer.has_gaps or args.min_length or args.max_length)
+    if is_in_turn and limit:
+        full = f"--max-{name} {limit} in a gap"
+    elif limit and given + limit * max(len(text.fillings), 1) == rules.max_length:
+        full = f"--max-{name} {limit}"
+    else:
+        full = f"the canvas, which holds {rules.max_length} tokens"
     return {
         "model": "stopped by itself",
         "length": f"ended by {full}",

@@ -26,6 +26,7 @@ def make_document(args: argparse.Namespace, writer: Writer, texts: Sequence[Text
         {
             "text": text.text,
             "new": text.new,
+            **({"fillings": list(text.fillings)} if args.command == "infill" else {}),
             "log_probability": text.log_probability,
             "has_stopped": text.has_stopped,
             "ended_by": text.ended_by,
@@ -37,7 +38,9 @@ def make_document(args: argparse.Namespace, writer: Writer, texts: Sequence[Text
         for text, record in zip(texts, _records(args, writer, texts), strict=True)
     ]
     asked = {"command": args.command, "given": args.text, "model": model_name(args), "seed": args.seed}
-    limits = {name: getattr(args, name) for name in ("n", "best_of", "max_actions", "max_tokens")}
+    names = ["n", "best_of", "max_actions", "max_tokens"]
+    names += ["min_length", "max_length"] if args.command == "infill" else []
+    limits = {name: getattr(args, name) for name in names}
     return json.dumps(asked | limits | {"sampling": to_dict(sampling), "texts": entries}, ensure_ascii=False)
 
 

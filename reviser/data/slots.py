@@ -231,13 +231,13 @@ def separator_of(tokenizer: Tokenizer) -> int:
 
 def find_breaks(tokenizer: Tokenizer) -> npt.NDArray[np.uint8]:
     """For each token: what ends with it (4 a paragraph or line, 3 a sentence, 2 a phrase, 1 a word, 0 nothing that
-    can be seen), whether it begins with a space, and how many letters it has."""
+    can be seen), whether it begins with a space, and how many letters and digits it has."""
     table = np.zeros((tokenizer.num_text, 3), np.uint8)
     for token, is_end in enumerate(sentence_ends(tokenizer)):
         piece = tokenizer.piece(token)
         is_phrase, is_word = piece.endswith((",", ";", ":", ")", "–", "—")), piece[-1:].isspace()
         ends = "\n" in piece, bool(is_end), is_phrase, is_word, True
-        table[token] = 4 - ends.index(True), piece[:1].isspace(), min(sum(map(str.isalpha, piece)), 255)
+        table[token] = 4 - ends.index(True), piece[:1].isspace(), min(sum(map(str.isalnum, piece)), 255)
     return table
 
 
@@ -307,7 +307,8 @@ def _find_break(text: Array, breaks: Array, place: int, low: int, high: int, rea
         for sign in (-1, 1):
             at = place + sign * away
             if low <= at <= high:
-                size = max(breaks[text[at - 1], 0], breaks[text[at], 1])
+                is_edge = (breaks[text[at - 1], 2] > 0) != (breaks[text[at], 2] > 0)
+                size = max(breaks[text[at - 1], 0], breaks[text[at], 1], 1 if is_edge else 0)
                 if size > greatest:
                     best, greatest = at, size
     return best

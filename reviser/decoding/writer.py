@@ -1,7 +1,7 @@
 """Texts in, texts out: a model with its tokenizer, and the three jobs.
 
     generate   continue prompts; an empty one writes from nothing
-    infill     write between a prefix and a suffix, any length
+    infill     write in the gap between two texts, or in several gaps, any length
     edit       correct a text that is on the canvas already, and say what was changed
 
 `stream` yields the same as events, one per action, for viewers and servers. The same seed gives the same text.
@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from reviser.canvas import Rules
+from reviser.canvas import FIXED, Rules
 from reviser.decoding.arguments import check_device, check_text, check_whole
 from reviser.decoding.cpu.step import CpuStep, has_cpu_kernels
 from reviser.decoding.engine import Engine
+from reviser.decoding.gap_filling import GapLimits, fill_in_turn, find_fillings, knows_gaps, passable, split_gaps
 from reviser.decoding.presets import DEFAULT, GREEDY, LONGEST_GAP, Sampling
 from reviser.decoding.requests import Decoded, EndedBy, Event, Request, find_end
 from reviser.errors import ConfigError
@@ -37,6 +38,8 @@ from reviser.tokenizer import Tokenizer
 
 Weights = Literal["auto", "int8", "float32"]
 """What the model's steps compute with."""
+ATTEMPTS = 4
+"""How often more texts are written where some came out alike."""
 NUM_ALTERNATIVES = 5
 """How many of the most probable actions an event shows."""
 
@@ -48,11 +51,14 @@ class Text:
     text: str
     """The whole canvas."""
     new: str
-    """What stands between the protected ends: the continuation, or what fills the gap."""
+    """What stands between the protected ends: the continuation, or what fills the gap; of several gaps, all from the
+    first to the last."""
     log_probability: float
     """Of all actions, under the model itself."""
     draft: Draft
     decoded: Decoded
+    fillings: tuple[str, ...] = ()
+    """What fills each gap, or the continuation."""
 
     def __str__(self) -> str:
         return self.text
@@ -77,8 +83,9 @@ class Text:
 
     @property
     def num_tokens(self) -> int:
-        """Of `new`."""
-        return len(self.decoded.canvas.tokens) - self.draft.prefix - self.draft.suffix
+        """Of `new`, without what was given there."""
+        canvas = self.decoded.canvas
+        return len(canvas.tokens) - sum(mark & FIXED for mark in canvas.marks)
 
     @property
     def score(self) -> float:
@@ -125,6 +132,8 @@ class Writer:
         """The order that the model was trained with, where that is known."""
         self.jobs = jobs
         """How the examples that it was trained on were cut, as settings of data.jobs, where that is known."""
+        self.has_gaps = knows_gaps(jobs) and "jump" in model.config.operators
+        """Whether the model fills several gaps at once, as one that was trained to; another fills them in turn."""
         self._has_graphs = model.embedding.weight.is_cuda
         self._idle: dict[tuple[Sampling, int, int], Engine] = {}
         """The last engine that is worth keeping: one on a GPU, for its captured step, or one of a single row."""
@@ -178,17 +187,93 @@ class Writer:
     def infill(
         self,
         prefix: str,
-        suffix: str,
-        *,
+        suffix: str | None = None,
+        *more: str,
         n: int = 1,
         best_of: int = 1,
         max_actions: int = 256,
         max_tokens: int | None = LONGEST_GAP,
+        min_length: int = 0,
+        max_length: int | None = None,
         seed: int = 0,
         sampling: Sampling = DEFAULT,
     ) -> list[Text]:
-        """`n` ways to fill the gap between two texts; with `max_tokens=None` up to what the canvas holds."""
-        return self.write_drafts([self.gap(prefix, suffix, max_tokens)], n, best_of, max_actions, seed, sampling)
+        """`n` different ways to fill gaps, the most probable first (`Text.score`); fewer where no more were found.
+
+        Given are the texts before and behind a gap, those around several gaps, or one text with ___ where its gaps
+        are. `max_tokens` bounds what is written, times the number of gaps (None: up to what the canvas holds);
+        `min_length` and `max_length` bound each gap, in tokens.
+        """
+        parts = split_gaps(check_text("text", prefix)) if suffix is None else [prefix, suffix, *more]
+        limits = GapLimits(max_tokens, min_length, max_length)
+        return self.fill(parts, limits, n, best_of, max_actions, seed, sampling)
+
+    def fill(
+        self,
+        parts: Sequence[str],
+        limits: GapLimits | None = None,
+        n: int = 1,
+        best_of: int = 1,
+        max_actions: int = 256,
+        seed: int = 0,
+        sampling: Sampling = DEFAULT,
+        num_alternatives: int = 0,
+    ) -> list[Text]:
+        """`infill` of the parts around gaps."""
+        n, best_of, max_actions, seed = _check_all_whole(n=n, best_of=best_of, max_actions=max_actions, seed=seed)
+        if n < 1 or best_of < 1:
+            raise ConfigError(f"n={n} and best_of={best_of} must be at least 1")
+        _check_sampling(sampling)
+        limits = limits or GapLimits()
+        found: dict[str, Text] = {}
+        for attempt in range(ATTEMPTS if n > 1 and sampling.temperature else 1):
+            numbers = range(attempt * n * best_of, (attempt + 1) * n * best_of)
+            texts = self._fill_once(parts, limits, numbers, max_actions, seed, sampling, num_alternatives)
+            for text in _keep_best(texts, best_of):
+                found.setdefault(text.text, text)
+            if len(found) >= n:
+                break
+        return sorted(list(found.values())[:n], key=lambda text: -text.score)
+
+    def _fill_once(
+        self,
+        parts: Sequence[str],
+        limits: GapLimits,
+        numbers: Sequence[int],
+        max_actions: int,
+        seed: int,
+        sampling: Sampling,
+        num_alternatives: int,
+    ) -> list[Text]:
+        """A text for each number."""
+        sampling = replace(sampling, min_tokens=max(sampling.min_tokens, limits.min_length))
+        if self.fills_at_once(parts, limits):
+            draft = self.gaps(parts, limits)
+            requests = [Request(draft, max_actions, Random.of(seed, 0, number).state) for number in numbers]
+            return self.write(requests, sampling, num_alternatives)
+
+        def write(requests: Sequence[Request]) -> list[Decoded]:
+            return [text.decoded for text in self.write(requests, sampling, num_alternatives)]
+
+        tokens = self._encode_parts(parts)
+        draft, rules = passable(Draft.gaps(tokens, self._rules(0))), partial(self._rules, max_tokens=limits.most)
+        turns = [partial(_number_of, seed, number) for number in numbers]
+        written = fill_in_turn(draft, tokens, rules, write, max_actions, turns)
+        return [self._read(draft, each) for each in written]
+
+    def fills_at_once(self, parts: Sequence[str], limits: GapLimits) -> bool:
+        """Whether all gaps are filled in one go: there is one, or the model knows several and none has a limit."""
+        return len(parts) == 2 or (self.has_gaps and not limits.is_strict)
+
+    def gaps(self, parts: Sequence[str], limits: GapLimits | None = None) -> Draft:
+        """The draft that fills the gaps between texts, all of them in one go."""
+        limits = limits or GapLimits()
+        tokens = self._encode_parts(parts)
+        return Draft.gaps(tokens, self._rules(sum(map(len, tokens)), limits.room(len(parts) - 1)))
+
+    def _encode_parts(self, parts: Sequence[str]) -> list[list[int]]:
+        names = ("prefix", "suffix") if len(parts) == 2 else ("part",) * len(parts)
+        return [self.tokenizer.encode(check_text(name, part)) for name, part in zip(names, parts, strict=True)]
 
     def edit(
         self,
@@ -273,9 +358,7 @@ class Writer:
             for place, each in enumerate(drafts)
             for number in range(n * best_of)
         ]
-        texts = self.write(requests, sampling, num_alternatives)
-        groups = [texts[start : start + best_of] for start in range(0, len(texts), best_of)]
-        return [max(group, key=lambda text: text.score) for group in groups]
+        return _keep_best(self.write(requests, sampling, num_alternatives), best_of)
 
     def write(
         self, requests: Sequence[Request], sampling: Sampling = DEFAULT, num_alternatives: int = 0
@@ -310,7 +393,17 @@ class Writer:
             sum(decoded.log_probabilities),
             draft,
             decoded,
+            tuple(self.tokenizer.decode(each) for each in find_fillings(draft, decoded.canvas)),
         )
+
+
+def _keep_best(texts: Sequence[Text], best_of: int) -> list[Text]:
+    groups = [texts[start : start + best_of] for start in range(0, len(texts), best_of)]
+    return [max(group, key=lambda text: text.score) for group in groups]
+
+
+def _number_of(seed: int, number: int, gap: int) -> int:
+    return Random.of(seed, gap, number).state
 
 
 def _list_prompts(prompts: Any) -> list[str]:
