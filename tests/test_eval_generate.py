@@ -300,7 +300,7 @@ def test_infilling_and_trajectories_run_from_the_command_line(
     model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, picture = tmp_path / "gaps.jsonl", tmp_path / "paths.png"
-    words = ["--ruler", "bytes", "--context", "20", "--gap", "8,30", "--seeds", "1", "--device", "cpu"]
+    words = ["--ruler", "bytes", "--context", "20", "--longest", "30", "--seeds", "1", "--device", "cpu"]
     assert main(["eval", "infill", str(texts), *words, "--system", f"ours={model}", "--generations", str(out)]) == 0
     assert "ours" in capsys.readouterr().out
     words = ["eval", "trajectories", str(out), "--order", "random-walk", "--plot", str(picture)]

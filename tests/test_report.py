@@ -128,6 +128,7 @@ def documents() -> dict[str, dict[str, Any]]:
               "more_than_first": {"middle_bits_per_byte": asdict(Measure(-0.5, 0.1, 20))},
               "middle": {"is_exact": False, "samples": 8, "sees_suffix": True, "has_end": False, "left_out": 2,
                          "longest": 57}}  # fmt: skip
+    empty = {"system": "(nothing)", "suffix_bits_per_byte": asdict(Measure(1.4, 0.02, 20))}
     filled["by_kind"] = {"word": {key: filled[key] for key in ("texts", "middle_bits_per_byte")}}
     fought = arena_document()
     return {
@@ -142,12 +143,7 @@ def documents() -> dict[str, dict[str, Any]]:
         "generations": make_result(
             "generations", [wrote], {"seeds": [1, 2]}, WORDS, generations={"ours.jsonl": "ab" * 32}
         ),
-        "gaps": make_result(
-            "gaps",
-            [filled, {"system": "(nothing)", "suffix_bits_per_byte": asdict(Measure(1.4, 0.02, 20))}],
-            {},
-            WORDS,
-        ),
+        "gaps": make_result("gaps", [filled, empty], {}, WORDS),
         "trajectories": make_result("trajectories", [edited], {"order": "runs"}, WORDS),
         "flops": make_result("flops", [asdict(row) for row in flops_rows()], {"tokens": 128}, WORDS),
         "infill": make_result(
@@ -246,13 +242,13 @@ def test_filled_gaps_are_drawn_by_what_stands_behind_them() -> None:
     table, by_kind = section_of("gaps").tables
     assert table.columns == (
         "system", "true middle, bits/byte", "more than the first's", "with its end", "suffix, bits/byte",
-        "exact, 1 to 3 words", "half to twice as long", "length: 10, 25, 50, 75 and 90%", "texts", "empty",
+        "exact, 1 to 3 words", "half to twice as long", "length over the original's", "texts", "empty",
     )  # fmt: skip
-    assert table.rows[0][5:8] == ("25 ± 10%", "50.0%", "0.5000, 0.7500, 1.000, 1.500, 2.000")
+    assert table.rows[0][5:8] == ("25 ± 10%", "50.0%", "10% 0.50, 25% 0.75, 50% 1.00, 75% 1.50, 90% 2.00")
     assert isinstance(table.plot, Bars)
     assert [bar.value for bar in table.plot.bars] == [1.3, 1.4]
     assert table.notes == (
-        "ours: the true middle given both sides: a bound, K = 8; 2 gaps left out, too long for canvases of 57 tokens",
+        "ours: the true middle given both sides: a bound, K = 8; 2 gaps left out, longer than canvases of 57 tokens",
     )
     assert by_kind.rows == (("word", "ours", "1.50 ± 0.10", "20"),)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from test_report import ROOT, documents
 
 from reviser.errors import DataError
+from reviser.evaluation.measures import difference
 from reviser.reports.markdown import END, fill, write_table
 from reviser.reports.sections import read_report
 from reviser.reports.tables import Table, show_any
@@ -109,7 +110,7 @@ def test_comparisons_in_readme_are_those_of_the_results() -> None:
     rows, costs = tables["differences"], tables["costs"]["ours"]
     ours, paper, rates = rows["ours"], rows["paper"], [rows[f"jump0.0{i}"] for i in (1, 2, 5)]
     bits, ppl = "bits_per_byte_more", "perplexity_ratio"
-    both, suffix = "whole_bits_per_byte_more", "suffix_bits_per_byte_more"
+    suffix = "suffix_bits_per_byte_more"
     assert ours[bits]["value"] < 0
     assert f"ours has {told(ours[bits])} bits/byte less, {told(ours[ppl])} times the evalPPL" in README
     assert f"{told(costs['gmacs_per_byte_ratio'])} times the operations a byte" in README
@@ -117,9 +118,10 @@ def test_comparisons_in_readme_are_those_of_the_results() -> None:
     assert f"Reviser has {told(paper[bits])} bits/byte more and {told(paper[ppl])} times the evalPPL" in README
     assert "{:.2f}, {:.2f} and {:.2f} times".format(*(row[ppl]["value"] for row in rates)) in README
     assert "errors {:.2f} to {:.2f}".format(*(rates[i][ppl]["error"] for i in (0, -1))) in README
-    assert f"(ours {told(ours[both])} bits/byte more)" in README
-    assert f"cheaper by {told(ours[suffix])} behind ours" in README
-    assert ours[suffix]["value"] < 0 < min(row[both]["value"] for row in rows.values() if row[both])
+    assert f"cheaper by {told(ours[suffix])} bits/byte behind ours than behind an empty gap" in README
+    assert ours[suffix]["value"] < 0
+    assert not any("whole" in key for row in read("small_systems")["rows"] for key in row)
+    assert rows["ar"].get(suffix) is rows["mdlm"].get(suffix) is rows["sedd"].get(suffix) is None
 
 
 def test_bounds_and_gaps_in_readme_are_those_of_the_results() -> None:
@@ -130,7 +132,12 @@ def test_bounds_and_gaps_in_readme_are_those_of_the_results() -> None:
     assert c4["ours"]["value"] < 0
     assert f"ours has {told(c4['ours'])} less and the paper's {told(c4['paper'])} more" in README
     assert f"of the corpus {told(held['ours'])} and {told(held['paper'])} more" in README
-    [ours] = [row["length_quantiles"] for row in read("small_systems_gaps")["rows"] if row["system"] == "ours"]
+    filled = {row["system"]: row for row in read("small_systems_gaps")["rows"]}
+    original, nothing = (filled[name]["by_prompt"]["suffix_bits_per_byte"] for name in ("(reference)", "(nothing)"))
+    less = difference(original, nothing)
+    assert less is not None
+    assert f"and by {-less.value:.3f} behind the original" in README
+    ours = filled["ours"]["length_quantiles"]
     assert f"half are under {ours['50%']:.1f} times the original, a tenth over {ours['90%']:.1f}" in README
     [shipped] = [row["perplexity_ratio"] for row in read("small_frontier")["rows"] if row["system"] == "shipped"]
     assert f"{told(shipped)} times left-to-right's evalPPL with one seed" in README

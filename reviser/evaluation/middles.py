@@ -115,7 +115,7 @@ class CanvasLimits:
         """From a model's jobs; a model without any was trained on canvases as long as it reads.
 
         >>> from reviser.config import ModelConfig
-        >>> config = ModelConfig(num_text=9, pad=0, context=384)
+        >>> config = ModelConfig(num_text=9, pad=0, num_layers=1, width=8, num_heads=1, ff_width=8, context=384)
         >>> CanvasLimits.of(config, "prefix=0,64 gap=1,63 suffix=1,63 infill=0.25")
         CanvasLimits(canvas=254, room=127)
         """

@@ -85,7 +85,9 @@ def _writing_flops(setup: Setup, step: Step, alphabet: Alphabet) -> float | None
     scale, model = setup.scale, setup.scale.settings(name, alphabet).model
     prompt, room = scale.prefix, scale.total - scale.prefix
     if step.kind == "infill":
-        prompt, room = 2 * scale.context, 2 * scale.longest_gap
+        # Left to right sees the prefix alone.
+        prompt = scale.context if name == "ar" else 2 * scale.context
+        room = min(2 * scale.longest_gap, model.context - 1 - prompt)
     if name in DENOISERS:
         return diffusion_flops(model, room, steps=int(asked or STEPS), prompt=prompt).flops
     actions = room if name == "ar" else min(ACTIONS_PER_TOKEN * room, model.context - 1 - prompt)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reviser.reports.results import Document
-from reviser.reports.tables import NOTHING, Bars, Cell, Row, Table, bar, get, percent, show, show_any, tabulate
+from reviser.reports.tables import NOTHING, Bars, Cell, Row, Table, bar, get, percent, show_any, tabulate
 
 
 def _share(measure: Mapping[str, Any]) -> str:
@@ -34,7 +34,7 @@ GAP_MEASURES: dict[str, Cell] = {
     "suffix more than the first's": _beside_first("suffix_bits_per_byte"),
     "exact, 1 to 3 words": get("exact_match", _share),
     "half to twice as long": get("within_half_and_twice", _share),
-    "length: 10, 25, 50, 75 and 90%": get("length_quantiles", lambda parts: show_quantiles(parts)),
+    "length over the original's": get("length_quantiles", lambda parts: show_quantiles(parts)),
 }
 """What is measured of filled gaps; results of version 0.1 have suffixes and fewer quantiles alone."""
 
@@ -66,7 +66,11 @@ def describe_middle(about: Mapping[str, Any]) -> str:
 
 
 def show_quantiles(parts: Mapping[str, float]) -> str:
-    return ", ".join(map(show, parts.values()))
+    """
+    >>> show_quantiles({"10%": 0.25, "50%": 1.0})
+    '10% 0.25, 50% 1.00'
+    """
+    return ", ".join(f"{name} {value:.2f}" for name, value in parts.items())
 
 
 def _gap_parts(rows: Sequence[Row]) -> list[tuple[str, Row, Row]]:

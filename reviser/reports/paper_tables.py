@@ -90,7 +90,7 @@ GAPS = {
     "suffix_more_than_nothing": "more than after nothing",
     "exact_percent": "% exact, 1 to 3 words",
     "within_percent": "% half to twice as long",
-    "length_quantiles": "length: 10, 25, 50, 75 and 90%",
+    "length_quantiles": "length over the original's",
 }
 COSTS = {
     "paper_ratio": "the paper's ratio, worked out",
