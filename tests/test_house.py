@@ -175,7 +175,14 @@ def test_the_readme_is_short_and_shows_a_real_edit(capsys):
     readme = (ROOT / "README.md").read_text("utf8")
     main(["trajectory", "show", str(ROOT / "docs" / "demo.jsonl"), "--width", "80"])
     shown = capsys.readouterr().out.splitlines()[:-2]
-    assert "\n".join(["```", *shown, "```"]) in readme
+    # Stretches of it, from the draft to STOP, with a mark between them.
+    picture = readme.split("```\n")[1]
+    places = [shown.index(stretch.splitlines()[0]) for stretch in picture.split("    ⋮\n")]
+    for start, stretch in zip(places, picture.split("    ⋮\n"), strict=True):
+        lines = stretch.splitlines()
+        assert shown[start : start + len(lines)] == lines
+    assert places == sorted(places)
+    assert (places[0], picture.splitlines()[-1]) == (0, shown[-1])
     assert readme.count("\n") <= 120
 
 
