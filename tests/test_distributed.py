@@ -98,6 +98,7 @@ def test_a_run_begun_by_two_goes_on_alone_and_the_other_way_round(
     assert "continued from step 5 on 2 process(es)" in (run / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_torchrun_starts_the_command(data: Path, one: Path, tmp_path: Path) -> None:
     command = [
         sys.executable,
@@ -124,6 +125,7 @@ def test_torchrun_starts_the_command(data: Path, one: Path, tmp_path: Path) -> N
     assert losses(tmp_path / "run") == pytest.approx(first, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_processes_stop_together(data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     more = ("train.steps=4000", "train.save_every=2000", "train.eval_every=2000", "train.sample_every=2000")
