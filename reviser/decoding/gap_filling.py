@@ -42,14 +42,30 @@ def split_gaps(text: str) -> list[str]:
     return parts
 
 
+def parse_jobs(jobs: str) -> dict[str, tuple[float, ...]]:
+    """The numbers of a model's jobs, by name, as its folder keeps them; settings that are no numbers are left out.
+
+    >>> parse_jobs("gap=1,63 infill=0.4 rewrites=False")
+    {'gap': (1.0, 63.0), 'infill': (0.4,)}
+    """
+    found = {}
+    for part in jobs.split():
+        name, _, value = part.partition("=")
+        try:
+            found[name] = tuple(float(number) for number in value.split(","))
+        except ValueError:
+            continue
+    return found
+
+
 def knows_gaps(jobs: str) -> bool:
     """Whether a model was trained on examples with several gaps, given the settings they were cut with.
 
     >>> knows_gaps("infill=0.5 gaps=1,6 sparse=0.0"), knows_gaps("infill=0.5")
     (True, False)
     """
-    given = dict(setting.split("=", 1) for setting in jobs.split() if "=" in setting)
-    return not given.get("gaps", "1,1").endswith(",1") or float(given.get("sparse", "0")) > 0
+    given = parse_jobs(jobs)
+    return given.get("gaps", (1.0,))[-1] > 1 or given.get("sparse", (0.0,))[0] > 0
 
 
 @dataclass(frozen=True)

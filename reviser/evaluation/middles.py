@@ -11,8 +11,8 @@ What is scored is that the middle is written; a second number is that the system
 not see the suffix cannot know where a gap ends and has no second number; a denoiser, which fills a whole room, has
 nothing else. A gap that is longer than the canvases a model was trained on is left out for that model, and counted.
 
->>> parse_jobs("prefix=0,64 gap=1,63 infill=0.4")["gap"]
-(1.0, 63.0)
+>>> has_learned_gaps("left-to-right", "infill=0.5"), has_learned_gaps("left-to-right", "infill=0.0")
+(True, False)
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from reviser.config import ModelConfig
+from reviser.decoding.gap_filling import parse_jobs
 from reviser.errors import ConfigError
 from reviser.evaluation.generations import Prompt
 from reviser.evaluation.metrics.likelihood import TextLikelihoods
@@ -71,18 +72,6 @@ def _bits(prompts: Sequence[Prompt], log_p: Sequence[float]) -> dict[str, tuple[
     """Bits and bytes of each reference."""
     pairs = zip(prompts, log_p, strict=True)
     return {prompt.id: (-each / math.log(2), float(len(prompt.reference.encode()))) for prompt, each in pairs}
-
-
-def parse_jobs(jobs: str) -> dict[str, tuple[float, ...]]:
-    """The numbers of a model's jobs, by name, as its folder keeps them; settings that are no numbers are left out."""
-    found = {}
-    for part in jobs.split():
-        name, _, value = part.partition("=")
-        try:
-            found[name] = tuple(float(number) for number in value.split(","))
-        except ValueError:
-            continue
-    return found
 
 
 def has_learned_gaps(order: str | None, jobs: str) -> bool:
