@@ -10,9 +10,6 @@
 What is scored is that the middle is written; a second number is that the system also ends there. A model that does
 not see the suffix cannot know where a gap ends and has no second number; a denoiser, which fills a whole room, has
 nothing else. A gap that is longer than the canvases a model was trained on is left out for that model, and counted.
-
->>> has_learned_gaps("left-to-right", "infill=0.5"), has_learned_gaps("left-to-right", "infill=0.0")
-(True, False)
 """
 
 from __future__ import annotations
