@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from typing import Any
 
 from tiny import random_model
 
@@ -16,6 +17,7 @@ from reviser.decoding.requests import Decoded, Request
 from reviser.decoding.writer import Text, Writer
 from reviser.orders.align import align
 from reviser.orders.record import Draft
+from reviser.proofreading.proofread import Edited
 from reviser.tokenizer import Tokenizer, load
 
 OPERATORS = ("jump", "delete", "replace")
@@ -45,6 +47,10 @@ class ScriptedWriter(Writer):
         super().__init__(random_model(config), tokenizer)
         self.rewrite, self.score = rewrite, score
         self.asked: list[Draft] = []
+
+    def edit(self, text: str, **options: Any) -> Edited:
+        """Every edit of the script, unless told otherwise."""
+        return super().edit(text, **{"min_probability": 0.0, "reread": False} | options)
 
     def write(
         self, requests: Sequence[Request], sampling: Sampling = DEFAULT, num_alternatives: int = 0

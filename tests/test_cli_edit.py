@@ -203,7 +203,8 @@ def test_the_page_shows_changes_and_escapes_text(
 def test_live_draws_every_window_and_gives_the_same_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["edit", "Some text here.", "--model", make_folder(tmp_path), "--stop-bias", "-3", "--passes", "1"]
+    words = ["edit", "Some text here.", "--model", make_folder(tmp_path), "--passes", "1"]
+    words += ["--scan", "0.02", "--min-probability", "0"]
     wanted = run(capsys, *words)[0]
     assert run(capsys, *words, "--live")[0] == wanted
     terminal = Terminal(monkeypatch, 100, 30)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scored import protected, score_actions
 from test_engine import KINDS, make_model, samplings
 
-from reviser.canvas import CLOSED, FIXED, Rules, protect, replay
+from reviser.actions import EVERYTHING, NUM_SPECIAL
+from reviser.canvas import CLOSED, FIXED, Rules, apply, protect, replay, valid_mask
 from reviser.decoding.cpu.step import CpuStep, has_cpu_kernels
 from reviser.decoding.engine import Engine
 from reviser.decoding.reference import decode
@@ -76,6 +77,31 @@ def test_all_decoders_write_what_the_plain_one_writes(max_examples):
         )
 
     try_some()
+
+
+@pytest.mark.parametrize("max_examples", [15, pytest.param(200, marks=pytest.mark.slow)])
+def test_all_decoders_scan_alike_and_never_go_back(max_examples):
+    @settings(max_examples=max_examples)
+    @given(models, st.sampled_from(KINDS), st.floats(0.001, 0.9), st.integers(1, 4), st.data())
+    def try_some(models, kind, least, num_rows, data):
+        asked = data.draw(st.lists(requests(frozenset({"jump", "delete", "replace"})), min_size=1, max_size=6))
+        check_writing(models[kind], Sampling(0, scan=least), num_rows, asked)
+        for request in asked:
+            check_reading(decode(models[kind], request.draft, Sampling(0, scan=least), request.max_actions), request)
+
+    try_some()
+
+
+def check_reading(written: Decoded, request: Request) -> None:
+    """A reader does not begin by writing on, if anything else is valid, and jumps ahead only."""
+    canvas, rules = request.draft.canvas, request.draft.rules
+    is_free = valid_mask(canvas, rules, request.max_actions) & EVERYTHING & ~(1 << NUM_SPECIAL) != 0
+    for number, action in enumerate(written.actions):
+        if number == 0:
+            assert not (ALPHABET.is_insert(action) and is_free)
+        elif ALPHABET.operator(action) == "jump":
+            assert action - ALPHABET.jump(0) > canvas.cursor
+        canvas = apply(canvas, action, rules)
 
 
 def check_writing(model, sampling, num_rows, asked):

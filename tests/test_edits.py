@@ -115,5 +115,5 @@ def test_an_edits_probability_is_that_of_its_own_actions():
 def test_half_a_word_is_shown_as_the_whole_word():
     assert polish("I dont know", [Edit(5, 5, "", "'", 0.5)]) == [Edit(2, 6, "dont", "don't", 0.5)]
     assert polish("in house", [Edit(2, 2, "", " the", 0.5)]) == [Edit(2, 2, "", " the", 0.5)]
-    both = [Edit(0, 1, "a", "b", 0.5), Edit(3, 4, "d", "e", 0.5)]
-    assert polish("abcd", both) == [Edit(0, 4, "abcd", "bbce", 0.25)]
+    both = [Edit(0, 1, "a", "b", 0.5), Edit(3, 4, "d", "e", 0.4)]
+    assert polish("abcd", both) == [Edit(0, 4, "abcd", "bbce", 0.4)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reviser.errors import ConfigError, DataError
 from reviser.proofreading.choices import FORMATS, format_of, read_words
-from reviser.proofreading.formats import find_protected
+from reviser.proofreading.spans.formats import find_protected
 
 MARKDOWN = """---
 title: teh front

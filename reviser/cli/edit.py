@@ -25,7 +25,7 @@ from reviser.cli.write import (
 )
 from reviser.cli.written import check_output, model_name
 from reviser.errors import ConfigError, DataError
-from reviser.proofreading.choices import FORMATS, PASSES, Proofreading, format_of, read_words
+from reviser.proofreading.choices import FORMATS, MIN_PROBABILITY, PASSES, Proofreading, format_of, read_words
 from reviser.proofreading.text_files import TextFile, read_text_file
 
 if TYPE_CHECKING:
@@ -65,7 +65,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "inputs", metavar="TEXT", nargs="+", help="a text, the names of files, or - for standard input"
     )
     parser.add_argument(
-        "--min-probability", type=float, default=0.0, metavar="P", help="leave out less probable edits (default 0)"
+        "--min-probability",
+        type=float,
+        default=MIN_PROBABILITY,
+        metavar="P",
+        help=f"leave out less probable edits: lower finds more, higher errs less (default {MIN_PROBABILITY})",
     )
     parser.add_argument(
         "--passes",
@@ -74,13 +78,19 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="N",
         help=f"read what has changed again, until nothing changes, at most this many times (default {PASSES})",
     )
+    parser.add_argument(
+        "--no-reread",
+        dest="reread",
+        action="store_false",
+        help="judge edits by the model's actions alone, without reading the text with and without them; faster",
+    )
     parser.add_argument("--format", choices=FORMATS, help="what the text is (default: by the file's name, else text)")
     parser.add_argument("--words", metavar="FILE", help="words that stay as they are: one a line, # before comments")
     parser.add_argument("--encoding", metavar="NAME", help="of the files (default utf-8, or what their mark says)")
     _add_outputs(parser)
     parser.add_argument("--seed", type=int, default=0, help="random seed, for sampling (default 0)")
     add_model(parser)
-    add_sampling(parser, "greedy")
+    add_sampling(parser, "scan")
     parser.set_defaults(run=run_edit, command="edit")
 
 
@@ -99,7 +109,11 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
 def run_edit(args: argparse.Namespace) -> int:
     sampling = read_sampling(args)
     words = read_words(args.words) if args.words is not None else ()
-    how = Proofreading("text", args.min_probability, args.passes, words)
+    how = Proofreading("text", args.min_probability, args.passes, words, args.reread)
+    if args.sampling == "scan" and args.scan is None:
+        from reviser.proofreading.rereading import scan_for
+
+        sampling = replace(sampling, scan=scan_for(how))
     _check(args)
     sources = [_read(args, name) for name in args.inputs]
     _check_sources(args, sources)
@@ -195,7 +209,9 @@ def _edit(
     propose = _live(args, writer, sampling) or partial(writer.propose, seed=args.seed, sampling=sampling)
     how = replace(how, format=source.format)
     with _progress(args, source) as progress:
-        edited = proofread(source.text, propose, writer.tokenizer, writer.model.config, how, progress)
+        edited = proofread(
+            source.text, propose, writer.tokenizer, writer.model.config, how, progress, read=writer.read
+        )
     if args.review and edited.edits:
         return _review(edited, source)
     return edited
@@ -288,7 +304,12 @@ def _make_document(
     from reviser.proofreading.changes import to_records
 
     asked = {"command": "edit", "model": model_name(args), "seed": args.seed, "sampling": to_dict(sampling)}
-    settings = {"min_probability": how.min_probability, "passes": how.passes, "words": list(how.words)}
+    settings = {
+        "min_probability": how.min_probability,
+        "passes": how.passes,
+        "reread": how.reread,
+        "words": list(how.words),
+    }
     texts = [
         {
             "file": source.file.path if source.file else None,

@@ -36,6 +36,7 @@ from reviser.decoding.cpu.step import Steps
 from reviser.decoding.drafts import draft_inputs
 from reviser.decoding.requests import Alternatives, Decoded, Event, Request, check_room, find_end
 from reviser.decoding.sampling import GREEDY, PAPER, Sampling, seed_tensor, uniforms
+from reviser.decoding.scanning import scan
 from reviser.errors import ConfigError
 from reviser.model.cache import Cache
 from reviser.model.conditioning import CanvasInput
@@ -228,6 +229,10 @@ class Engine:
     def _choose(self, board: Board) -> Chosen:
         sampling, valid = self.sampling, board.valid()
         log_p = self.chooser.log_probabilities(self.stepper.logits(self.hidden), valid)
+        if sampling.scan and self.cache.pointers is not None and self._has_landings(board):
+            landings = score_landings(self._queries(), self.cache.pointers, board.landings())
+            found = scan(log_p, landings, board.cursor, self.steps == 0, self.model.config.alphabet, sampling.scan)
+            return Chosen(*found)
         rows = self.chooser.draw(
             log_p,
             valid,

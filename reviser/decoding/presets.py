@@ -47,6 +47,9 @@ class Sampling:
     stands alone."""
     moves: bool = True
     """Leave MOVE and JUMP to the model; without, both are forbidden and the cursor goes only with what it writes."""
+    scan: float = 0.0
+    """For editing from left to right with JUMPs: pass over every change that is less probable than this, given that
+    there is none before it; 0 is off."""
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -59,6 +62,11 @@ class Sampling:
             self._check(name, "finite", True)
         if self.move_temperature is not None:
             self._check("move_temperature", "finite and above 0", self.move_temperature > 0)
+        self._check("scan", "between 0 and 1", 0 <= self.scan <= 1)
+        if self.scan and (self.temperature or self.has_guards):
+            raise ConfigError(
+                f"scan={self.scan} needs temperature=0 and no guards or biases; drop them, or set scan=0"
+            )
         for name in ("move_temperature", "keep_moves"):
             if getattr(self, name) and self.temperature == 0:
                 raise ConfigError(f"{name}={getattr(self, name)} means nothing at temperature=0; drop one")
@@ -94,7 +102,9 @@ DEFAULT = Sampling(temperature=1.0, top_k=50, min_p=0.06, calm=True)
 """The lowest perplexity to a separate model at equal diversity, for the shipped model (docs/decoding.md)."""
 PAPER = Sampling(temperature=0.9, top_k=50)
 GREEDY = Sampling(temperature=0)
-NAMED = {"default": DEFAULT, "paper": PAPER, "greedy": GREEDY}
+SCAN = Sampling(temperature=0, scan=0.4)
+"""For proofreading, where the least probability that can matter takes the place of this one."""
+NAMED = {"default": DEFAULT, "paper": PAPER, "greedy": GREEDY, "scan": SCAN}
 """The presets by name."""
 LONGEST_GAP = 64
 """Tokens that fill a gap at most, unless another limit is given; the shipped model learned gaps of up to 63."""

@@ -7,21 +7,26 @@
              canvas <- executor(canvas, action); history <- history + action
     until    STOP, or no action is left
 
+    with `scan`, a reader chooses instead: changes at the cursor if they are probable enough, else the first boundary
+    where a change is, given that there is none before it, else STOP
+
 What the fast decoder does is defined by this one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from reviser.actions import JUMP, Alphabet
+from reviser.actions import JUMP, STOP, Alphabet
 from reviser.canvas import Canvas, apply, valid_landings, valid_mask
 from reviser.decoding.requests import Decoded, Request, check_room, find_end
 from reviser.decoding.sampling import Chooser, Sampling, repeated_tokens, uniform
 from reviser.model.conditioning import CanvasInput
+from reviser.model.pointer import score_landings
 from reviser.model.transformer import Transformer
 from reviser.orders.history import follow_births
 from reviser.orders.record import Draft
@@ -43,30 +48,57 @@ def decode(model: Transformer, draft: Draft, sampling: Sampling, max_actions: in
     while len(actions) < budget and not canvas.is_stopped:
         left = budget - len(actions)
         hidden = model.hidden(_tensor([history], model), show([states], model))
-        chosen, score = chooser.choose(
-            model.logits(hidden[:, -1]).float(),
-            _tensor([valid_mask(canvas, rules, left)], model),
-            _chance(number, len(actions), 0, model),
-            last=_tensor([actions[-1] if actions else rules.alphabet.start], model),
-            grown=_tensor([len(canvas.tokens) - len(draft.tokens)], model),
-            banned=_tensor([sorted(repeated_tokens(canvas, sampling.no_repeat)) or [rules.alphabet.pad]], model)
-            if sampling.no_repeat
-            else None,
-        )
-        if model.pointer is not None and int(chosen) == rules.alphabet.num_text + JUMP:
-            landings = _tensor([find_births(canvas, births, valid_landings(canvas, rules, left))], model)
-            query, keys = model.pointer.query(hidden[:, -1]), model.pointer.keys(hidden)
-            chosen, landed = chooser.land(chosen, query, keys, landings, _chance(number, len(actions), 1, model))
-            score = score + landed
-        action = int(chosen)
+        valid = _tensor([valid_mask(canvas, rules, left)], model)
+        landings = _tensor([find_births(canvas, births, valid_landings(canvas, rules, left))], model)
+        if sampling.scan and model.pointer is not None and rules.has_jumps:
+            log_p = chooser.log_probabilities(model.logits(hidden[:, -1]).float(), valid)
+            pointed = score_landings(model.pointer.query(hidden[:, -1]), model.pointer.keys(hidden), landings)
+            cursor = canvas.cursor if actions else None
+            action, score = read_on(log_p[0].tolist(), pointed[0].tolist(), cursor, rules.alphabet, sampling.scan)
+        else:
+            chosen, scored = chooser.choose(
+                model.logits(hidden[:, -1]).float(),
+                valid,
+                _chance(number, len(actions), 0, model),
+                last=_tensor([actions[-1] if actions else rules.alphabet.start], model),
+                grown=_tensor([len(canvas.tokens) - len(draft.tokens)], model),
+                banned=_tensor([sorted(repeated_tokens(canvas, sampling.no_repeat)) or [rules.alphabet.pad]], model)
+                if sampling.no_repeat
+                else None,
+            )
+            if model.pointer is not None and int(chosen) == rules.alphabet.num_text + JUMP:
+                query, keys = model.pointer.query(hidden[:, -1]), model.pointer.keys(hidden)
+                chosen, landed = chooser.land(chosen, query, keys, landings, _chance(number, len(actions), 1, model))
+                scored = scored + landed
+            action, score = int(chosen), float(scored)
         births = follow_births(births, canvas, action, len(history), rules.alphabet)
         canvas = apply(canvas, action, rules, left)
         actions.append(action)
-        scores.append(float(score))
+        scores.append(score)
         history.append(action)
         states.append(canvas)
     ended_by = find_end(request, canvas, len(actions), model.config.context)
     return Decoded(tuple(actions), tuple(scores), canvas, ended_by)
+
+
+def read_on(
+    log_p: Sequence[float], landings: Sequence[float], cursor: int | None, alphabet: Alphabet, least: float
+) -> tuple[int, float]:
+    """What a reader does next (scanning.py), and how probable that is; `cursor` is None before the first action."""
+    stop, jump = alphabet.num_text + STOP, alphabet.num_text + JUMP
+    p = [math.exp(each) for each in log_p]
+    if cursor is None and sum(p[alphabet.num_text :]) > 0:
+        others = sum(p[alphabet.num_text :])
+        p = [0.0] * alphabet.num_text + [each / others for each in p[alphabet.num_text :]]
+    left = p[stop] + p[jump]
+    if 1 - left >= least:
+        best = max((action for action in range(len(p)) if action not in (stop, jump)), key=lambda action: p[action])
+        return best, math.log(p[best])
+    for boundary, share in enumerate(p[jump] * math.exp(each) for each in landings):
+        if share > 0 and (cursor is None or boundary > cursor) and share >= least * left:
+            return alphabet.jump(boundary), math.log(min(share / left, 1.0))
+        left -= share
+    return stop, math.log(p[stop])
 
 
 def draft_history(draft: Draft) -> tuple[list[int], list[Canvas]]:

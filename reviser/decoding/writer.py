@@ -24,7 +24,8 @@ from reviser.decoding.arguments import check_device, check_text, check_whole
 from reviser.decoding.cpu.step import CpuStep, has_cpu_kernels
 from reviser.decoding.engine import Engine
 from reviser.decoding.gap_filling import GapLimits, fill_in_turn, find_fillings, knows_gaps, passable, split_gaps
-from reviser.decoding.presets import DEFAULT, GREEDY, LONGEST_GAP, Sampling
+from reviser.decoding.presets import DEFAULT, LONGEST_GAP, SCAN, Sampling
+from reviser.decoding.reading import score_tokens
 from reviser.decoding.requests import Decoded, EndedBy, Event, Request, find_end
 from reviser.errors import ConfigError
 from reviser.model.checkpoint import check_tokenizer, from_pretrained, tokenizer_of
@@ -32,8 +33,9 @@ from reviser.model.folder import find, read_config
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.rng import Random
-from reviser.proofreading.choices import PASSES, Proofreading
+from reviser.proofreading.choices import MIN_PROBABILITY, PASSES, Proofreading
 from reviser.proofreading.proofread import Edited, proofread
+from reviser.proofreading.rereading import scan_for
 from reviser.tokenizer import Tokenizer
 
 Weights = Literal["auto", "int8", "float32"]
@@ -280,20 +282,32 @@ class Writer:
         text: str,
         *,
         format: str = "text",
-        min_probability: float = 0.0,
+        min_probability: float = MIN_PROBABILITY,
         passes: int = PASSES,
         words: Sequence[str] = (),
+        reread: bool = True,
         seed: int = 0,
-        sampling: Sampling = GREEDY,
+        sampling: Sampling | None = None,
     ) -> Edited:
         """The text as the model would correct it, of any length, with its edits (docs/proofreading.md)."""
-        how = Proofreading(format, min_probability, passes, words)
+        how = Proofreading(format, min_probability, passes, words, reread)
         [seed] = _check_all_whole(seed=seed)
+        sampling = replace(SCAN, scan=scan_for(how)) if sampling is None else sampling
         _check_sampling(sampling)
         propose = partial(self.propose, seed=seed, sampling=sampling)
-        return proofread(text, propose, self.tokenizer, self.model.config, how)
+        return proofread(text, propose, self.tokenizer, self.model.config, how, read=self.read)
 
-    def propose(self, drafts: Sequence[Draft], seed: int = 0, sampling: Sampling = GREEDY) -> list[Decoded]:
+    def read(self, texts: Sequence[Sequence[int]], begins: Sequence[int] | None = None) -> list[list[float]]:
+        """The log-probability of each token of texts, or of those from `begins` on, as written from left to right; an
+        empty list for a text that the model's context does not hold."""
+        firsts = [0] * len(texts) if begins is None else begins
+        most = min(self.model.config.context - 1, self.model.config.max_length)
+        fits = [len(tokens) <= most for tokens in texts]
+        asked = [(tokens, first) for tokens, first, fit in zip(texts, firsts, fits, strict=True) if fit]
+        scored = iter(score_tokens(self.model, self._steps, [each[0] for each in asked], [each[1] for each in asked]))
+        return [next(scored) if fit else [] for fit in fits]
+
+    def propose(self, drafts: Sequence[Draft], seed: int = 0, sampling: Sampling = SCAN) -> list[Decoded]:
         """What the model does with each draft, within its context and whatever the other drafts are."""
         number = Random.of(seed, 0, 0).state
         requests = [Request(draft, self.model.config.context, number) for draft in drafts]

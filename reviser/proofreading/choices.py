@@ -14,6 +14,7 @@ from pathlib import Path
 from reviser.errors import ConfigError, DataError
 
 PASSES = 3
+MIN_PROBABILITY = 0.5
 ENDINGS = {
     "text": ("", ".txt", ".text"),
     "markdown": (".md", ".markdown", ".mdown", ".mkd", ".qmd", ".rmd"),
@@ -38,9 +39,11 @@ class Proofreading:
     """How a text is proofread."""
 
     format: str = "text"
-    min_probability: float = 0.0
+    min_probability: float = MIN_PROBABILITY
     passes: int = PASSES
     words: Sequence[str] = ()
+    reread: bool = True
+    """Whether the model also reads the text with and without each edit (rereading.py)."""
 
     def __post_init__(self) -> None:
         check_format(self.format)

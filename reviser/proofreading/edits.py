@@ -138,7 +138,7 @@ def shift(edits: Sequence[Edit], by: int) -> list[Edit]:
 def compose(text: str, first: Sequence[Edit], second: Sequence[Edit]) -> list[Edit]:
     """Edits of `text` that do what `first` does and then `second`, whose offsets count what `first` leaves.
 
-    Edits that meet become one, with the product of their probabilities.
+    Edits that meet become one, as probable as the least probable of them.
     """
     between = apply_edits(text, first)
     spans, growth = [], 0
@@ -153,7 +153,7 @@ def compose(text: str, first: Sequence[Edit], second: Sequence[Edit]) -> list[Ed
         growth += sum(edit.growth for _, _, edit, is_first in group if is_first)
         later = shift([edit for _, _, edit, is_first in group if not is_first], -start)
         before, after = text[begin : end - growth], apply_edits(between[start:end], later)
-        probability = math.prod(edit.probability for _, _, edit, _ in group)
+        probability = min(edit.probability for _, _, edit, _ in group)
         if before != after:
             composed.append(Edit(begin, end - growth, before, after, probability))
     return composed
@@ -194,7 +194,8 @@ def _join(text: str, left: Edit, right: Edit) -> Edit:
     """Two edits as one; the left one may have been widened into the right one."""
     surplus = max(left.end - right.start, 0)
     after = left.after[: len(left.after) - surplus] + text[left.end : right.start] + right.after
-    return Edit(left.start, right.end, text[left.start : right.end], after, left.probability * right.probability)
+    probability = min(left.probability, right.probability)
+    return Edit(left.start, right.end, text[left.start : right.end], after, probability)
 
 
 def _trim(edit: Edit) -> Edit:

@@ -1,12 +1,13 @@
 """A text in, the text a model makes of it out, with every edit and its probability.
 
 The text is cut into windows (windows.py), a model proposes actions for each, and those are read as edits (edits.py).
+Then the model reads the window as it was and as it would be, which says more of each edit (rereading.py).
 A window that changed is proposed again, until nothing changes, it comes back to a text that it has had, or its passes
 are spent. An edit is left out that
 
 - is less probable than `min_probability`,
 - changes nothing but the style of quotation marks (quotes.py), which all edits take over from the text,
-- changes protected text (formats.py), or joins letters to it,
+- changes protected text (spans/formats.py), or joins letters to it,
 - adds or drops a line end or a character of the format's markup,
 - changes how a line begins, so that it could become a list or code,
 - leaves half of a character.
@@ -27,8 +28,9 @@ from reviser.errors import ConfigError, DataError
 from reviser.orders.record import Draft
 from reviser.proofreading.choices import MARKUP, Proofreading
 from reviser.proofreading.edits import Attempt, Edit, apply_edits, compose, find_edits, is_word, polish, shift
-from reviser.proofreading.formats import find_protected
 from reviser.proofreading.quotes import Quotes
+from reviser.proofreading.rereading import Read, weigh
+from reviser.proofreading.spans.formats import find_protected
 from reviser.proofreading.windows import Room, TextWindow, cut_windows, find_meeting, make_draft
 from reviser.tokenizer import Tokenizer
 
@@ -80,8 +82,10 @@ def proofread(
     how: Proofreading = Proofreading(),  # noqa: B008, it is frozen
     progress: TellProgress | None = None,
     room: Room | None = None,
+    read: Read | None = None,
 ) -> Edited:
-    """What a model makes of a text; `room` is for windows of another size than fits the model best."""
+    """What a model makes of a text; `room` is for windows of another size than fits the model best. Without
+    `read`, or with `how.reread` off, an edit is as probable as its actions."""
     check_can_edit(config)
     plain, ends = _plain(text)
     protected = find_protected(plain, how.format, how.words)
@@ -95,8 +99,16 @@ def proofread(
         for start in range(0, len(asked), BATCH):
             batch = asked[start : start + BATCH]
             attempts = propose([draft for _, draft in batch])
-            for (task, draft), attempt in zip(batch, attempts, strict=True):
-                task.take(find_edits(draft, attempt, tokenizer), how)
+            found = [
+                task.sift(find_edits(draft, attempt, tokenizer), how)
+                for (task, draft), attempt in zip(batch, attempts, strict=True)
+            ]
+            if read is not None and how.reread:
+                found = weigh(
+                    [(*task.shown, edits) for (task, _), edits in zip(batch, found, strict=True)], tokenizer, read
+                )
+            for (task, _), edits in zip(batch, found, strict=True):
+                task.take([edit for edit in edits if edit.probability >= how.min_probability])
             if progress is not None and number == 0:
                 progress(min(start + BATCH, len(asked)), len(asked))
         if not asked:
@@ -131,8 +143,8 @@ class _Task:
     """Of `original`."""
     is_done: bool = False
     seen: dict[str, list[Edit]] = field(default_factory=dict)
-    start: int = 0
-    """Characters of context before the text in the last draft."""
+    around: tuple[str, str] = ("", "")
+    """The context in the last draft, before the text and behind it."""
 
     @classmethod
     def of(cls, text: str, window: TextWindow, protected: Sequence[Span], quotes: Quotes) -> _Task:
@@ -149,15 +161,23 @@ class _Task:
             draft = make_draft(left, self.text, right, self.protected, tokenizer, rules)
             is_small = draft is not None and len(draft.actions) + 2 < config.context
             if draft is not None and is_small and len(draft.tokens) <= config.max_length:
-                self.start = len(left)
+                self.around = left, right
                 return draft
         self.is_done = True
         return None
 
-    def take(self, edits: Sequence[Edit], how: Proofreading) -> None:
-        """Go on to the text after those of the proposed edits that are accepted."""
-        followed = map(self._follow_quotes, shift(edits, -self.start))
-        accepted = [edit for edit in followed if self._is_acceptable(edit, how)]
+    @property
+    def shown(self) -> tuple[str, str, str]:
+        """The last draft: context, text, context."""
+        return self.around[0], self.text, self.around[1]
+
+    def sift(self, edits: Sequence[Edit], how: Proofreading) -> list[Edit]:
+        """The edits of the last draft that may be made, as edits of the text."""
+        followed = map(self._follow_quotes, shift(edits, -len(self.around[0])))
+        return [edit for edit in followed if self._is_allowed(edit, how)]
+
+    def take(self, accepted: Sequence[Edit]) -> None:
+        """Go on to the text after these edits."""
         text = apply_edits(self.text, accepted)
         if text in self.seen:
             # Also where nothing was accepted. A model that goes round in circles ends where the circle begins, so
@@ -172,12 +192,11 @@ class _Task:
     def _follow_quotes(self, edit: Edit) -> Edit:
         return replace(edit, after=self.quotes.follow(edit.before, edit.after, self._beside(edit)[0]))
 
-    def _is_acceptable(self, edit: Edit, how: Proofreading) -> bool:
+    def _is_allowed(self, edit: Edit, how: Proofreading) -> bool:
         markup = set(MARKUP[how.format]) | set("\n\r\ufffd\0")
         before, after = (Counter(c for c in side if c in markup) for side in (edit.before, edit.after))
         return (
-            edit.probability >= how.min_probability
-            and edit.before != edit.after
+            edit.before != edit.after
             and before == after
             and 0 <= edit.start <= edit.end <= len(self.text)
             and not any(self._meets(edit, span) for span in self.protected)
@@ -255,12 +274,18 @@ def _in_original(text: str, edit: Edit, dropped: Sequence[int]) -> Edit:
 
 
 def compare_cuts(
-    text: str, propose: Propose, tokenizer: Tokenizer, config: ModelConfig, how: Proofreading, share: float = 0.5
+    text: str,
+    propose: Propose,
+    tokenizer: Tokenizer,
+    config: ModelConfig,
+    how: Proofreading,
+    share: float = 0.5,
+    read: Read | None = None,
 ) -> float:
     """How little it matters where windows are cut: of all edits that are made with windows of the full size or with
     windows of a `share` of it, the part that is made with both; 1 where there are none."""
     full = Room.of(config)
     small = Room(max(int(full.most * share), 1), int(full.context * share), max(int(full.core * share), 1))
-    results = [proofread(text, propose, tokenizer, config, how, room=room) for room in (full, small)]
+    results = [proofread(text, propose, tokenizer, config, how, room=room, read=read) for room in (full, small)]
     one, other = ({(edit.start, edit.end, edit.after) for edit in edited.edits} for edited in results)
     return len(one & other) / len(one | other) if one | other else 1.0

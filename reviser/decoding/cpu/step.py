@@ -22,6 +22,7 @@ Shape letters: B rows, T steps, d width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, Protocol, cast
 from weakref import WeakKeyDictionary
 
@@ -137,19 +138,27 @@ class CpuStep:
 
     def read(self, drafts: DraftInputs, rows: Tensor, cache: Cache) -> Tensor:
         """Put drafts [n, S] into rows [n] of the cache, whatever those held; [n, d] behind the last entry of each."""
-        counts = _integers(drafts.counts)
-        prompts = self._prompts(drafts, counts, _integers(rows))
+        prompts = self._prompts(drafts, _integers(drafts.counts), _integers(rows))
         # A pointer's keys need what stands behind every position.
-        num_hidden = len(counts) if cache.pointers is None else len(prompts.rows)
+        is_whole = cache.pointers is not None
+        hidden = self._read_prompts(prompts, drafts.counts, rows, cache, len(prompts.rows if is_whole else rows))
+        return torch.from_numpy(hidden[prompts.lasts] if is_whole else hidden)
+
+    def read_all(self, drafts: DraftInputs, rows: Tensor, cache: Cache) -> Sequence[Tensor]:
+        """The same; for each draft what stands behind all of its entries, [count, d]."""
+        prompts = self._prompts(drafts, _integers(drafts.counts), _integers(rows))
+        hidden = self._read_prompts(prompts, drafts.counts, rows, cache, len(prompts.rows))
+        return torch.split(torch.from_numpy(hidden), drafts.counts.tolist())
+
+    def _read_prompts(self, prompts: Prompts, counts: Tensor, rows: Tensor, cache: Cache, num_hidden: int) -> Array:
         hidden = np.empty((num_hidden, self._shape.width), np.float32)
         model = self._shape, self._layers, self._trunk, self._turns
         held, panels = (self._memory(cache), cache.context), self._panels(len(prompts.rows))
         self._run(prompt_kernels.read, *model, *held, prompts, panels, self._point, hidden)
-        cache.lengths.index_copy_(0, rows, drafts.counts)
+        cache.lengths.index_copy_(0, rows, counts)
         if cache.pointers is not None:
             cache.pointers.numpy()[prompts.rows, prompts.places] = self._keys(prompts, panels)
-            hidden = hidden[prompts.lasts]
-        return torch.from_numpy(hidden)
+        return hidden
 
     def _keys(self, prompts: Prompts, panels: Panels) -> Array:
         """The pointer's keys of all positions, each as the last one of its prompt sees it."""

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from reviser.errors import ConfigError
 from reviser.evaluation.specs import SystemSpec
-from reviser.proofreading.choices import PASSES, Proofreading
+from reviser.proofreading.choices import MIN_PROBABILITY, PASSES, Proofreading
 
 if TYPE_CHECKING:
     from reviser.decoding.presets import Sampling
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SOURCE, CODESPELL, CODESPELL_FIRST, HARPER = PEERS = ("source", "codespell", "codespell-first", "harper")
 """Systems that need no model; their names mean nothing else."""
 REWRITES = "rewrites=true"
-EDIT_SETTINGS = ("min_probability", "passes")
+EDIT_SETTINGS = ("min_probability", "passes", "reread")
 """Settings of a system that edits which are not of sampling."""
 WAY = 24
 """Positions that a model needs behind the text: the way to its front, and some actions."""
@@ -119,7 +119,9 @@ class ModelCorrector:
             done.extend(made := self.writer.propose(drafts, sampling=self.sampling))
             return made
 
-        edited = proofread(text, propose, self.writer.tokenizer, self.writer.model.config, self.how)
+        edited = proofread(
+            text, propose, self.writer.tokenizer, self.writer.model.config, self.how, read=self.writer.read
+        )
         num_actions, is_finished = (
             sum(len(each.actions) for each in done),
             all(each.ended_by == "model" for each in done),
@@ -189,9 +191,10 @@ def parse_correctors(texts: Iterable[str]) -> list[SystemSpec]:
 def open_corrector(spec: SystemSpec, device: str = "cpu", harper: str = ".") -> Corrector:
     """The system that a spec names, ready to correct."""
     from reviser.config import override
-    from reviser.decoding.presets import GREEDY
+    from reviser.decoding.presets import GREEDY, SCAN
     from reviser.decoding.writer import Writer
     from reviser.evaluation.correction.peers import Codespell, Harper
+    from reviser.proofreading.rereading import scan_for
 
     if spec.model in PEERS:
         peers: dict[str, Callable[[], Corrector]] = {
@@ -204,8 +207,10 @@ def open_corrector(spec: SystemSpec, device: str = "cpu", harper: str = ".") -> 
     changes = [each for each in spec.sampling if each != REWRITES]
     of_edits = [each for each in changes if each.partition("=")[0] in EDIT_SETTINGS]
     try:
-        sampling = override(GREEDY, [each for each in changes if each not in of_edits])
         how = _read_edit_settings(of_edits)
+        others = [each for each in changes if each not in of_edits]
+        usual = GREEDY if others or REWRITES in spec.changes else replace(SCAN, scan=scan_for(how))
+        sampling = override(usual, others)
     except ConfigError as error:
         raise ConfigError(f"--system {spec.text}: {error}") from None
     writer = Writer.from_pretrained(spec.model, device)
@@ -213,11 +218,15 @@ def open_corrector(spec: SystemSpec, device: str = "cpu", harper: str = ".") -> 
 
 
 def _read_edit_settings(changes: Sequence[str]) -> Proofreading:
-    """`min_probability` and `passes`, as name=value."""
+    """`min_probability`, `passes` and `reread`, as name=value."""
     values = dict(each.split("=", 1) for each in changes)
     try:
         return Proofreading(
-            min_probability=float(values.get("min_probability", 0.0)), passes=int(values.get("passes", PASSES))
+            min_probability=float(values.get("min_probability", MIN_PROBABILITY)),
+            passes=int(values.get("passes", PASSES)),
+            reread={"true": True, "false": False}[values.get("reread", "true")],
         )
-    except ValueError:
-        raise ConfigError(f"{', '.join(changes)}: min_probability is a number, passes a whole number") from None
+    except (ValueError, KeyError):
+        raise ConfigError(
+            f"{', '.join(changes)}: min_probability is a number, passes a whole number, reread true or false"
+        ) from None

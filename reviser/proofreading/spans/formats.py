@@ -15,10 +15,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from reviser.proofreading.choices import check_format
-from reviser.proofreading.html_spans import find_html
-from reviser.proofreading.latex_spans import find_latex
-from reviser.proofreading.markdown_spans import find_markdown
-from reviser.proofreading.rst_spans import find_rst
+from reviser.proofreading.spans.html_spans import find_html
+from reviser.proofreading.spans.latex_spans import find_latex
+from reviser.proofreading.spans.markdown_spans import find_markdown
+from reviser.proofreading.spans.rst_spans import find_rst
 
 Span = tuple[int, int]
 

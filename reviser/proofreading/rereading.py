@@ -1,0 +1,107 @@
+"""A second opinion on edits: is the text more probable to the model with them than without?
+
+Whether to change something and how, a model says by its actions. How well a text reads, the same model says when it
+writes from left to right. The two err in different places, so together they tell right edits from wrong ones better:
+
+    log-odds of an edit  =  BIAS + ACTIONS * log-odds of its actions + READING * nats that the text gains
+
+The nats that belong to an edit are those from its beginning to the next edit. The three numbers were fitted to made
+errors and clean text (tools/fit_rereading.py, LOG.md), so an edit's probability says how many such edits are right.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from reviser.proofreading.choices import Proofreading
+from reviser.proofreading.edits import Edit, apply_edits, shift
+from reviser.tokenizer import Tokenizer
+
+Read = Callable[[Sequence[Sequence[int]], Sequence[int]], Sequence[Sequence[float]]]
+"""Texts as tokens, and the token of each from which on log-probabilities are wanted. An empty list is the answer for
+a text that is too long to read."""
+Shown = tuple[str, str, str, Sequence[Edit]]
+"""The context on the left, a text, the context on the right, and edits of the text."""
+BIAS, ACTIONS, READING = -1.46, 0.43, 0.16
+LEAST_SCAN = 0.1
+"""Below this a model looks for mistakes in every word."""
+MOST = 10.0
+"""Nats beyond which a gain or loss counts no more."""
+
+
+def weigh(texts: Sequence[Shown], tokenizer: Tokenizer, read: Read) -> list[list[Edit]]:
+    """The edits of each text with their probabilities after reading it with and without them."""
+    gains = iter(find_gains([each for each in texts if each[3]], tokenizer, read))
+    return [
+        [
+            replace(edit, probability=judge(edit.probability, gain))
+            for edit, gain in zip(edits, next(gains), strict=True)
+        ]
+        if edits
+        else []
+        for _, _, _, edits in texts
+    ]
+
+
+def judge(probability: float, gain: float) -> float:
+    """How probable an edit is, given that of its actions and what the text gains."""
+    p = min(max(probability, 1e-9), 1 - 1e-6)
+    odds = BIAS + ACTIONS * math.log(p / (1 - p)) + READING * max(min(gain, MOST), -MOST)
+    return 1 / (1 + math.exp(-odds))
+
+
+def scan_for(how: Proofreading) -> float:
+    """How probable an edit's actions must be at least for the edit to have a chance: a model can pass over others."""
+    p = min(max(how.min_probability, 1e-9), 1 - 1e-9)
+    odds = math.log(p / (1 - p))
+    if how.reread:
+        odds = (odds - BIAS - READING * MOST) / ACTIONS
+    return max(1 / (1 + math.exp(-odds)), LEAST_SCAN)
+
+
+def find_gains(texts: Sequence[Shown], tokenizer: Tokenizer, read: Read) -> list[list[float]]:
+    """The nats that each edit of each text gains; 0 where the text is too long to read. Every text has an edit."""
+    pairs = [_Pair(*each, tokenizer) for each in texts]
+    asked = [side for pair in pairs for side in (pair.old, pair.new)]
+    begins = [begin for pair in pairs for begin in (pair.begin, pair.begin)]
+    scores = read(asked, begins)
+    return [pair.gains(scores[2 * i], scores[2 * i + 1]) for i, pair in enumerate(pairs)]
+
+
+class _Pair:
+    """A text before and after its edits, as tokens."""
+
+    def __init__(self, left: str, text: str, right: str, edits: Sequence[Edit], tokenizer: Tokenizer) -> None:
+        whole, moved = left + text + right, shift(edits, len(left))
+        self.old, self.new = (tokenizer.encode(each) for each in (whole, apply_edits(whole, moved)))
+        growths = [0, *accumulate(edit.growth for edit in moved)]
+        self.old_starts = [edit.start for edit in moved]
+        self.new_starts = [edit.start + growth for edit, growth in zip(moved, growths, strict=False)]
+        self.old_ends, self.new_ends = (
+            list(accumulate(map(len, tokenizer.pieces(side)))) for side in (self.old, self.new)
+        )
+        # Tokens that end before the first edit are the same on both sides.
+        self.begin = min(
+            bisect_right(self.old_ends, self.old_starts[0]), bisect_right(self.new_ends, self.new_starts[0])
+        )
+        while self.begin and self.old[: self.begin] != self.new[: self.begin]:
+            self.begin -= 1
+
+    def gains(self, old: Sequence[float], new: Sequence[float]) -> list[float]:
+        if not old or not new:
+            return [0.0] * len(self.old_starts)
+        before = self._sum(old, self.old_ends[self.begin :], self.old_starts)
+        after = self._sum(new, self.new_ends[self.begin :], self.new_starts)
+        return [b - a for a, b in zip(before, after, strict=True)]
+
+    @staticmethod
+    def _sum(scores: Sequence[float], ends: Sequence[int], starts: Sequence[int]) -> list[float]:
+        """The scores of the tokens that reach behind each start, up to the next."""
+        sums = [0.0] * len(starts)
+        for score, end in zip(scores, ends, strict=True):
+            sums[max(bisect_right(starts, end - 1) - 1, 0)] += score
+        return sums

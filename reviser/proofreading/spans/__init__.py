@@ -1,0 +1,1 @@
+"""What of a text is no prose, by format."""
