@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from test_cli_write import document, make_folder, run
 from tiny import random_model
 
+from reviser.canvas import FIXED
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.decoding.gap_filling import GapLimits, find_fillings, knows_gaps, split_gaps
 from reviser.decoding.presets import DEFAULT, GREEDY, Sampling
@@ -78,6 +79,19 @@ def test_several_gaps_are_filled_and_what_is_given_stays(writer: Writer) -> None
     assert [text.score for text in texts] == sorted((text.score for text in texts), reverse=True)
     assert any(sum(map(bool, text.fillings)) > 1 for text in texts)
     assert texts == writer.infill("The ___ lighthouse ___ until  ___", n=12, max_actions=120, sampling=LIVELY, seed=3)
+
+
+@writers
+def test_fillings_are_compared_by_what_follows_them(writer: Writer) -> None:
+    parts = ["The old", " lighthouse", " until morning."]
+    for text in writer.infill(*parts, n=4, max_actions=120, sampling=LIVELY, seed=3):
+        tokens, marks = text.decoded.canvas.tokens, text.decoded.canvas.marks
+        [scores] = writer.read([tokens])
+        given = [place for place in range(len(tokens)) if marks[place + 1] & FIXED]
+        given = given[len(writer.tokenizer.encode(parts[0])) :]
+        assert writer.tokenizer.decode([tokens[place] for place in given]) == "".join(parts[1:])
+        assert text.fit == text.score == pytest.approx(sum(scores[place] for place in given) / len(given), abs=1e-4)
+    assert writer.infill("The old", "", n=2, max_actions=30, sampling=LIVELY)[0].fit is None  # nothing follows
 
 
 @writers

@@ -55,7 +55,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "edit",
         "proofread texts and files",
         "  reviser edit 'He go home.' --model runs/edits\n"
-        "  reviser edit README.md docs/*.md --model runs/edits --check --min-probability 0.8\n"
+        "  reviser edit README.md docs/*.md --model runs/edits --check\n"
         "  reviser edit draft.tex --model runs/edits --review --in-place",
         description="Proofread texts and files of any length. Code, links, quotations, math and markup stay as they "
         "are. The edited text goes to standard output unless an option says otherwise. The model must have been "

@@ -121,6 +121,13 @@ def find_fillings(draft: Draft, canvas: Canvas) -> list[tuple[int, ...]]:
     return [tuple(fillings[place]) for place in sorted(fillings)]
 
 
+def find_followers(draft: Draft, canvas: Canvas) -> list[int]:
+    """The places of the given tokens that stand behind the first gap, on a canvas that came of a draft."""
+    marks = canvas.marks or (0,) * (len(canvas.tokens) + 1)
+    given = [place for place, mark in enumerate(marks[1:]) if mark & FIXED]
+    return given[gap_places(draft)[0] :]
+
+
 def passable(draft: Draft) -> Draft:
     """A draft with gaps under rules that let the cursor go from one to the next, over what is given."""
     places = gap_places(draft)

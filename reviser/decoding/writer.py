@@ -23,7 +23,15 @@ from reviser.canvas import FIXED, Rules
 from reviser.decoding.arguments import check_device, check_text, check_whole
 from reviser.decoding.cpu.step import CpuStep, has_cpu_kernels
 from reviser.decoding.engine import Engine
-from reviser.decoding.gap_filling import GapLimits, fill_in_turn, find_fillings, knows_gaps, passable, split_gaps
+from reviser.decoding.gap_filling import (
+    GapLimits,
+    fill_in_turn,
+    find_fillings,
+    find_followers,
+    knows_gaps,
+    passable,
+    split_gaps,
+)
 from reviser.decoding.presets import DEFAULT, LONGEST_GAP, SCAN, Sampling
 from reviser.decoding.reading import score_tokens
 from reviser.decoding.requests import Decoded, EndedBy, Event, Request, find_end
@@ -61,6 +69,9 @@ class Text:
     decoded: Decoded
     fillings: tuple[str, ...] = ()
     """What fills each gap, or the continuation."""
+    fit: float | None = None
+    """How well what follows fits: the mean log-probability of the given tokens behind the first gap, read from left
+    to right. Known where several fillings were compared and something follows."""
 
     def __str__(self) -> str:
         return self.text
@@ -91,8 +102,9 @@ class Text:
 
     @property
     def score(self) -> float:
-        """What best_of compares: the mean log-probability of an action, or longer texts would always lose."""
-        return self.log_probability / max(self.num_actions, 1)
+        """What best_of compares: `fit`, or else the mean log-probability of an action, as longer texts would always
+        lose by the sum."""
+        return self.log_probability / max(self.num_actions, 1) if self.fit is None else self.fit
 
     @property
     def trajectory(self) -> Trajectory:
@@ -200,7 +212,8 @@ class Writer:
         seed: int = 0,
         sampling: Sampling = DEFAULT,
     ) -> list[Text]:
-        """`n` different ways to fill gaps, the most probable first (`Text.score`); fewer where no more were found.
+        """`n` different ways to fill gaps, first those that make what follows most probable (`Text.score`); fewer
+        where no more were found.
 
         Given are the texts before and behind a gap, those around several gaps, or one text with ___ where its gaps
         are. `max_tokens` bounds what is written, times the number of gaps (None: up to what the canvas holds);
@@ -231,11 +244,26 @@ class Writer:
         for attempt in range(ATTEMPTS if n > 1 and sampling.temperature else 1):
             numbers = range(attempt * n * best_of, (attempt + 1) * n * best_of)
             texts = self._fill_once(parts, limits, numbers, max_actions, seed, sampling, num_alternatives)
-            for text in _keep_best(texts, best_of):
+            for text in _keep_best(self._compare(texts), best_of):
                 found.setdefault(text.text, text)
             if len(found) >= n:
                 break
         return sorted(list(found.values())[:n], key=lambda text: -text.score)
+
+    def _compare(self, texts: Sequence[Text]) -> list[Text]:
+        """Several fillings with how well what follows fits each."""
+        followers = [find_followers(text.draft, text.decoded.canvas) for text in texts]
+        if len(texts) == 1 or not all(followers):
+            return list(texts)
+        begins = [places[0] for places in followers]
+        read = self.read([text.decoded.canvas.tokens for text in texts], begins)
+        if not all(read):
+            return list(texts)
+        fits = [
+            sum(scores[place - begin] for place in places) / len(places)
+            for scores, places, begin in zip(read, followers, begins, strict=True)
+        ]
+        return [replace(text, fit=fit) for text, fit in zip(texts, fits, strict=True)]
 
     def _fill_once(
         self,
