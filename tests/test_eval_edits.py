@@ -39,6 +39,7 @@ from reviser.evaluation.suites import Corrections
 from reviser.mistakes.table_file import save_table
 from reviser.model.checkpoint import save_pretrained
 from reviser.model.transformer import Transformer
+from reviser.reports.proofreading import short_edits
 from reviser.reports.sections import read_report
 from reviser.tokenizer import load
 
@@ -401,3 +402,27 @@ def test_a_data_folder_gives_its_held_out_pairs_and_sentences_with_errors(tmp_pa
     assert one.name == "errors in data"
     assert len(one.texts) == len(one.kinds) == len(one.references) > 3
     assert any(split_words(text) != words[0] for text, words in zip(one.texts, one.references, strict=True))
+
+
+def test_the_short_table_has_a_row_for_each_system_and_a_dash_for_what_it_was_not_given() -> None:
+    def measure(value: float) -> dict[str, float | int | None]:
+        return {"value": value, "error": 0.01, "n": 9}
+
+    def corrected(data: str, system: str, value: float) -> dict[str, object]:
+        costs = {"actions": measure(4.0), "seconds": measure(0.05)}
+        return {
+            "data": data,
+            "system": system,
+            "is_clean": False,
+            "gleu": measure(value),
+            "f_half": measure(value),
+            **costs,
+        }
+
+    rows = [corrected("people", "a", 0.4), corrected("people", "b", 0.5), corrected("made", "a", 0.6)]
+    rows.append({"data": "clean", "system": "b", "is_clean": True, "false_per_1000_words": measure(3.0)})
+    table = short_edits({"rows": rows})
+    titles = ["GLEU, people", "F0.5, people", "F0.5, made", "false edits per 1,000 words, clean"]
+    assert list(table.columns) == ["system", *titles, "actions a text", "ms a text"]
+    assert [row[3:5] for row in table.rows] == [("0.600 ± 0.010", "-"), ("-", "3.000 ± 0.010")]
+    assert [row[0] for row in table.rows] == ["a", "b"]

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from reviser.reports.results import Document
-from reviser.reports.tables import Bars, Cell, Row, Table, bar, get, percent, show, show_any, tabulate
+from reviser.reports.tables import NOTHING, Bars, Cell, Row, Table, bar, get, percent, show, show_any, tabulate
 
 RIGHT: dict[str, Cell] = {
     "F0.5": get("f_half"),
@@ -37,6 +37,29 @@ def edits(document: Document) -> list[Table]:
             tables.append(tabulate(f"By kind of mistake: {data}", list(_kinds(own)), _kind_columns()))
     clean = [row for row in rows if row["is_clean"]]
     return [*tables, _clean(clean, notes)] if clean else tables
+
+
+def short_edits(document: Document) -> Table:
+    """A row for each system: GLEU of the first set, F0.5 of all, false edits in clean ones, what the first set took."""
+    by_set: dict[str, dict[str, Row]] = {}
+    for row in document["rows"]:
+        by_set.setdefault(row["data"], {})[row["system"]] = row
+    given = [name for name, rows in by_set.items() if not next(iter(rows.values()))["is_clean"]]
+    columns: dict[str, Cell] = {"system": get("system")}
+    columns |= {f"GLEU, {name}": _of(by_set[name], get("gleu", _hundred)) for name in given[:1]}
+    columns |= {f"F0.5, {name}": _of(by_set[name], get("f_half")) for name in given}
+    for name in by_set:
+        if name not in given:
+            columns[f"false edits per 1,000 words, {name}"] = _of(by_set[name], get("false_per_1000_words"))
+    first = next(iter(by_set.values()))
+    for heading in ("actions a text", "ms a text"):
+        columns[heading] = _of(first, COSTS[heading])
+    return tabulate("Corrections and false edits", [{"system": system} for system in first], columns)
+
+
+def _of(rows: Mapping[str, Row], cell: Cell) -> Cell:
+    """A cell of a system's row in another set."""
+    return lambda row: cell(rows[row["system"]]) if row["system"] in rows else NOTHING
 
 
 def _corrections(data: str, rows: list[Row], notes: list[str]) -> Table:

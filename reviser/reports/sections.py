@@ -40,6 +40,7 @@ RENDERERS: dict[str, Callable[[Document], list[Table]]] = {
 }
 """By kind, in the order in which a report shows them; other kinds come last, as one table of their rows."""
 SHORT: dict[str, Callable[[Document], Table]] = {
+    "edits": proofreading.short_edits,
     "orders": speeds.short_orders,
     "reproduction": paper_tables.short_reproduction,
 }
