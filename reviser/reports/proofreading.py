@@ -40,7 +40,7 @@ def edits(document: Document) -> list[Table]:
 
 
 def short_edits(document: Document) -> Table:
-    """A row for each system: GLEU of the first set, F0.5 of all, false edits in clean ones, what the first set took."""
+    """A row for each system: GLEU of the first set, F0.5 of all, false edits in clean ones, actions in the first set."""
     by_set: dict[str, dict[str, Row]] = {}
     for row in document["rows"]:
         by_set.setdefault(row["data"], {})[row["system"]] = row
@@ -52,8 +52,7 @@ def short_edits(document: Document) -> Table:
         if name not in given:
             columns[f"false edits per 1,000 words, {name}"] = _of(by_set[name], get("false_per_1000_words"))
     first = next(iter(by_set.values()))
-    for heading in ("actions a text", "ms a text"):
-        columns[heading] = _of(first, COSTS[heading])
+    columns["actions a text"] = _of(first, COSTS["actions a text"])
     return tabulate("Corrections and false edits", [{"system": system} for system in first], columns)
 
 
