@@ -465,7 +465,8 @@ def test_damaged_files_are_named(corpus: Path, tmp_path: Path) -> None:
     good = content(out)
     for name in ("train-00001.bin", "train.offsets.npy", "train.bytes.npy"):
         damage(out / name)
-        refuses(f"{name}: damaged, its sha256 is not [0-9a-f]{{64}}", lambda: Shards.open(out).verify())
+        why = "damaged, its sha256 is not [0-9a-f]{64}|the shards do not begin where it says"
+        refuses(f"{name}: ({why})", lambda: Shards.open(out).verify())
         (out / name).write_bytes(good[name][:-4])
         refuses(name + ": (missing or damaged|.* bytes, but)", lambda: Shards.open(out))
         (out / name).unlink()

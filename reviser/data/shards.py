@@ -194,6 +194,7 @@ class Shards:
         """Of a pair, how many of its tokens are the text before the edit; 0 for other documents."""
         self._tokens = [self._map(shard) for shard in self._counts.shards]
         self._first = np.cumsum([0, *(shard.num_documents for shard in self._counts.shards)])
+        self._check_index()
 
     @classmethod
     def open(cls, folder: str | Path, split: str = "train") -> Shards:
@@ -212,7 +213,29 @@ class Shards:
         wanted = self._counts.num_documents + name.endswith(".offsets.npy")
         if array.shape != (wanted,):
             raise DataError(f"{path}: holds {array.size} numbers, not {wanted}; prepare the folder again")
+        kind = np.dtype(np.uint64 if name.endswith(".offsets.npy") else np.uint32)
+        if array.dtype != kind:
+            raise DataError(f"{path}: holds {array.dtype} numbers, not {kind}; prepare the folder again")
         return array
+
+    def _check_index(self) -> None:
+        """Refuse an index that leads outside the shards: what copies tokens trusts it, whatever checksums say."""
+        path = self.folder / f"{self.split}.offsets.npy"
+        if self._first[-1] != self._counts.num_documents:
+            raise DataError(
+                f"{self.folder / HEADER}: the shards of split {self.split} hold {self._first[-1]} documents, "
+                f"the split {self._counts.num_documents}; prepare the folder again"
+            )
+        ends = np.cumsum([0, *(shard.num_tokens for shard in self._counts.shards)])
+        if not np.array_equal(self.offsets[self._first].astype(np.int64), ends):
+            raise DataError(f"{path}: the shards do not begin where it says; prepare the folder again")
+        if (fallen := np.flatnonzero(self.offsets[1:] < self.offsets[:-1])).size:
+            raise DataError(f"{path}: document {fallen[0]} ends before it begins; prepare the folder again")
+        if self._counts.num_pairs and (self.cuts > self.offsets[1:] - self.offsets[:-1]).any():
+            raise DataError(
+                f"{self.folder / self.split}.cuts.npy: a text before an edit is longer than its document; "
+                "prepare the folder again"
+            )
 
     def _map(self, shard: Shard) -> Tokens:
         path, dtype = self.folder / shard.file, np.dtype(self.header.settings.dtype).newbyteorder("<")
@@ -296,5 +319,11 @@ class Shards:
             if hash_file(self.folder / name) != sha256:
                 raise DataError(
                     f"{self.folder / name}: damaged, its sha256 is not {sha256}; prepare the folder again"
+                )
+        for shard, tokens in zip(self._counts.shards, self._tokens, strict=True):
+            if tokens.max() >= self.header.settings.num_text:
+                raise DataError(
+                    f"{self.folder / shard.file}: token {tokens.max()}, but the tokenizer has "
+                    f"{self.header.settings.num_text}; prepare the folder again"
                 )
         self._load_tokenizer()
