@@ -84,6 +84,17 @@ def test_empty_files_are_counted_and_named(corpus: Path, tmp_path: Path, capsys:
     assert f"  first bad  {tmp_path}/empty.txt: empty file\n             {corpus}:62: not JSON\n" in text
 
 
+def test_files_of_other_kinds_are_told(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for name in ("a.txt", "b.csv", "c.csv", "notes.html"):
+        (folder / name).write_text("Some text.")
+    assert (
+        main(["data", "prepare", str(folder), str(tmp_path / "out"), "--tokenizer", "bytes", "--workers", "1"]) == 0
+    )
+    assert "note: 3 files of other kinds were left out: 2 .csv, 1 .html\n" in capsys.readouterr().err
+
+
 def test_a_damaged_folder_fails_the_check(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     run("prepare", corpus, out, "--tokenizer", "bytes", "--holdout", "0", "--workers", 1)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reviser.data.corpus import PrepareProgress
     from reviser.data.shards import Header
 
+NAMED_KINDS = 5
 SAMPLE_BYTES = 1_000_000
 UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
 
@@ -236,6 +237,7 @@ def _describe_error_table(result: dict[str, Any]) -> str:
 
 def run_prepare(args: argparse.Namespace) -> int:
     from reviser.data.corpus import prepare
+    from reviser.data.sources import count_skipped
     from reviser.tokenizer import load
 
     workers = _num_cores() if args.workers is None else args.workers
@@ -257,6 +259,10 @@ def run_prepare(args: argparse.Namespace) -> int:
         print("stopped; run the same command again to resume", file=sys.stderr)
         return 130
     seconds = time.monotonic() - start
+    if skipped := count_skipped(args.paths):
+        kinds = ", ".join(f"{number:,} {kind}" for kind, number in list(skipped.items())[:NAMED_KINDS])
+        more = ", ..." if len(skipped) > NAMED_KINDS else ""
+        print(f"note: {sum(skipped.values()):,} files of other kinds were left out: {kinds}{more}", file=sys.stderr)
     if args.json:
         print(json.dumps(_as_json(args.out, header) | {"seconds": round(seconds, 1)}))
     else:
