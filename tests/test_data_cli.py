@@ -89,9 +89,7 @@ def test_files_of_other_kinds_are_told(corpus: Path, tmp_path: Path, capsys: pyt
     folder.mkdir()
     for name in ("a.txt", "b.csv", "c.csv", "notes.html"):
         (folder / name).write_text("Some text.")
-    assert (
-        main(["data", "prepare", str(folder), str(tmp_path / "out"), "--tokenizer", "bytes", "--workers", "1"]) == 0
-    )
+    assert run("prepare", folder, tmp_path / "out", "--tokenizer", "bytes", "--workers", 1) == 0
     assert "note: 3 files of other kinds were left out: 2 .csv, 1 .html\n" in capsys.readouterr().err
 
 

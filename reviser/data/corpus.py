@@ -17,14 +17,14 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from reviser.data.shard_writer import FolderWriter, SplitLengths, remove_parts
+from reviser.data.shard_writer import FolderWriter, SplitLengths, is_own, is_part, remove_parts
 from reviser.data.shards import (
     FORMAT,
     HEADER,
@@ -141,7 +141,8 @@ _REMEDY = "repeat the first command exactly, choose another folder, or delete th
 def _check_begun(out: Path, settings: Settings, inputs: tuple[Input, ...]) -> None:
     """Refuse a folder that was started with other settings or inputs, or is no data folder."""
     if not (out / HEADER).exists():
-        if any(path.name != LOCK for path in out.iterdir()):
+        # A process killed at its first step leaves its lock and a part of a file.
+        if any(path.name != LOCK and not is_part(path) for path in out.iterdir()):
             raise DataError(f"{out}: not empty and not a data folder; choose another folder")
         return
     begun = read_json(out)
@@ -252,6 +253,7 @@ class _Job:
         return header
 
     def _remove(self) -> None:
-        for path in self._out.iterdir():
+        for path in filter(is_own, list(self._out.iterdir())):
             path.unlink()
-        self._out.rmdir()
+        with suppress(OSError):  # something else lies there
+            self._out.rmdir()
