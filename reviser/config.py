@@ -295,8 +295,8 @@ def _items(kind: Any, count: int, path: str) -> tuple[Any, ...]:
 def _wanted(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, get_args(kind)))}"
-    if get_origin(kind) is tuple:
-        return "a list"
+    if get_origin(kind) in (tuple, list, dict):
+        return "an object" if get_origin(kind) is dict else "a list"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     if kind in names or is_dataclass(kind):
         return names.get(kind, "a group of settings")
@@ -316,6 +316,10 @@ def _checked(value: Any, kind: Any, path: str) -> Any:
     if get_origin(kind) is tuple and isinstance(value, list | tuple):
         kinds = _items(kind, len(value), path)
         return tuple(_checked(item, of, path) for item, of in zip(value, kinds, strict=True))
+    if get_origin(kind) is list and isinstance(value, list):
+        return [_checked(item, get_args(kind)[0], path) for item in value]
+    if get_origin(kind) is dict and isinstance(value, dict):
+        return {name: _checked(item, get_args(kind)[1], f"{path}.{name}") for name, item in value.items()}
     if get_origin(kind) is Literal and value in get_args(kind):
         return value
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):

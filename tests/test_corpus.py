@@ -446,7 +446,7 @@ def test_opening_names_what_is_wrong(corpus: Path, tmp_path: Path) -> None:
         "{": r"data\.json: damaged \(",
         "{}": r"data\.json: not the header of a data folder",
         good.replace('"version": 1', '"version": 9'): "version 9, but this program reads version 1",
-        good.replace('"num_duplicates"', '"number"'): r"data\.json: damaged \('num_duplicates'\)",
+        good.replace('"num_duplicates"', '"number"'): r"data\.json: damaged \(setting num_duplicates is missing\)",
     }
     for damaged, text in damages.items():
         (out / "data.json").write_text(damaged)

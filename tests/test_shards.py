@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from reviser.data.corpus import prepare
+from reviser.data.corpus import PrepareProgress, prepare
 from reviser.data.shards import Shards
 from reviser.errors import DataError
 from reviser.evaluation.correction.tasks import _read_held_out
@@ -81,6 +87,63 @@ def test_shards_that_hold_other_documents_than_their_split_are_refused(folder: P
     (folder / "data.json").write_text(json.dumps(header))
     with pytest.raises(DataError, match=r"data\.json: the shards of split train hold \d+ documents, the split \d+;"):
         Shards.open(folder)
+
+
+VALUES = (None, True, -1, 1.5, 10**30, "x", "../x", [], {}, [1], {"a": 1})
+
+
+def places_of(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place] * bool(place) + [found for name, each in inside for found in places_of(each, (*place, name))]
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose preparation was interrupted, and its source."""
+
+    def stop(progress: PrepareProgress) -> None:
+        raise KeyboardInterrupt
+
+    folder = tmp_path_factory.mktemp("begun")
+    (folder / "source.txt").write_text("\n<|endoftext|>\n".join(f"text {number}" for number in range(9)))
+    with pytest.raises(KeyboardInterrupt):
+        prepare([folder / "source.txt"], folder / "data", load("bytes"), batch_characters=20, report=stop)
+    return folder
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(data=st.data(), is_finished=st.booleans())
+def test_data_json_with_any_value_changed_is_read_or_refused_in_one_line(
+    folder: Path, begun: Path, data: st.DataObject, is_finished: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        changed = Path(shutil.copytree(folder if is_finished else begun / "data", name, dirs_exist_ok=True))
+        header = json.loads((changed / "data.json").read_text())
+        *way, last = data.draw(st.sampled_from(places_of(header)))
+        functools.reduce(lambda value, key: value[key], way, header)[last] = data.draw(st.sampled_from(VALUES))
+        (changed / "data.json").write_text(json.dumps(header))
+        try:
+            if is_finished:
+                shards = Shards.open(changed)
+                shards.verify()
+            else:
+                prepare([begun / "source.txt"], changed, load("bytes"))
+        except DataError as error:
+            said = str(error)
+        else:
+            said = ""
+        assert "\n" not in said
+
+
+def test_any_bit_flipped_in_the_index_is_a_data_error(folder: Path) -> None:
+    path = folder / "train.offsets.npy"
+    good = path.read_bytes()
+    for bit in range(0, 1024, 3):
+        data = bytearray(good)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        with suppress(DataError):
+            Shards.open(folder)
 
 
 @pytest.mark.parametrize("read", [read_named, lambda paths: _read_held_out(paths[0])])

@@ -32,7 +32,8 @@ import numpy.typing as npt
 from numba import njit
 
 from reviser import files
-from reviser.errors import DataError, TokenizerError
+from reviser.config import from_dict
+from reviser.errors import ConfigError, DataError, TokenizerError
 from reviser.files import hash_file
 from reviser.tokenizer import Tokenizer, load
 
@@ -141,21 +142,25 @@ def read_header(folder: str | Path) -> Header:
     parts = read_json(folder)
     if not parts.get("complete"):
         raise DataError(f"{folder}: preparation has not finished; run the same reviser data prepare command again")
+    names = {each.name for each in dataclasses.fields(Header)}
     try:
-        return Header(
-            settings=Settings(**parts["settings"]),
-            inputs=tuple(Input(**each) for each in parts["inputs"]),
-            splits={name: _read_split(parts["splits"][name]) for name in SPLITS},
-            num_bad=parts["num_bad"],
-            first_bad=tuple(parts["first_bad"]),
-            num_duplicates=parts["num_duplicates"],
-        )
-    except (KeyError, TypeError) as error:
+        header = from_dict(Header, {name: value for name, value in parts.items() if name in names})
+        _check_splits(header.splits)
+    except ConfigError as error:
         raise DataError(f"{folder / HEADER}: damaged ({error}); prepare the folder again") from error
+    return header
 
 
-def _read_split(parts: dict[str, Any]) -> Split:
-    return Split(**parts | {"shards": tuple(Shard(**each) for each in parts["shards"])})
+def _check_splits(splits: dict[str, Split]) -> None:
+    if lacking := [name for name in SPLITS if name not in splits]:
+        raise ConfigError(f"splits.{lacking[0]} is missing")
+    for name, split in splits.items():
+        parts: list[Split | Shard] = [split, *split.shards]
+        for part in parts:
+            if min(part.num_documents, part.num_tokens) < 0:
+                raise ConfigError(f"splits.{name} has counts below 0")
+        if outside := [shard.file for shard in split.shards if Path(shard.file).name != shard.file]:
+            raise ConfigError(f"splits.{name} names the file {outside[0]!r}, which is not in the folder")
 
 
 def write_json(folder: Path, parts: dict[str, Any]) -> None:
@@ -208,7 +213,7 @@ class Shards:
         path = self.folder / name
         try:
             array: npt.NDArray[Any] = np.load(path, mmap_mode="r").view(np.ndarray)
-        except (OSError, ValueError, EOFError) as error:
+        except Exception as error:  # a damaged header of an .npy file raises almost anything
             raise DataError(f"{path}: missing or damaged ({error}); prepare the folder again") from error
         wanted = self._counts.num_documents + name.endswith(".offsets.npy")
         if array.shape != (wanted,):
