@@ -33,6 +33,9 @@ FEW_SETTINGS = 12
 """An error lists at most this many; a run has several times as many."""
 MOST_AHEAD = 8
 """The largest pointer_ahead."""
+MOST = {"num_layers": 1000, "width": 1 << 20, "ff_width": 1 << 22, "pointer_width": 1 << 20, "num_text": 1 << 24,
+        "context": 1 << 20, "max_length": 1 << 20}  # fmt: skip
+"""Far beyond any model: a damaged file that claims more would be believed until memory runs out."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name in ("num_layers", "width", "num_heads", "ff_width", "max_length"):
             _at_least(name, getattr(self, name), 1)
+        for name, most in MOST.items():
+            if getattr(self, name) > most:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at most {most}")
         _at_least("context", self.context, 2)
         _at_least("rope_theta", self.rope_theta, 1)
         if not 0 <= self.dropout < 1:
