@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_command, check_positive, looks_like_file
+from reviser.cli.command import add_command, check_positive, format_json, looks_like_file
 from reviser.cli.progress_bar import show_progress
-from reviser.errors import ConfigError, DataError
+from reviser.errors import ConfigError, DataError, make_visible
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -161,7 +161,7 @@ def run_errors(args: argparse.Namespace) -> int:
         ]
         results.append({"text": tokenizer.decode(made), "errors": rows})
     if args.json:
-        print(json.dumps({"seed": args.seed, "table": args.table, "texts": results}, ensure_ascii=False))
+        print(format_json({"seed": args.seed, "table": args.table, "texts": results}))
     else:
         print("\n---\n".join(_describe_errors(**result) for result in results))
     return 0
@@ -425,4 +425,4 @@ def _summarise(folder: str, header: Header) -> str:
     )
     lines += [f"  {'first bad' if number == 0 else '':<10} {each}" for number, each in enumerate(header.first_bad)]
     lines.append(f"  tokenizer  sha256 {header.settings.tokenizer_sha256}")
-    return "\n".join(lines)
+    return "\n".join(map(make_visible, lines))
