@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -277,8 +278,13 @@ def run_tokenizer(args: argparse.Namespace) -> int:
     if path.exists():
         raise ConfigError(f"{path} exists; choose another --out or delete it")
     reading = _Reading(args.paths, args.field, parse_bytes(args.limit_bytes) if args.limit_bytes else None)
-    with show_progress("tokenizer") as bar:
-        tokenizer = train(reading.texts(bar), args.size)
+    try:
+        with show_progress("tokenizer") as bar:
+            # In a thread: it is outside Python for minutes, and Ctrl-C would wait for it. Nothing is half done then.
+            tokenizer = ThreadPoolExecutor(1).submit(train, reading.texts(bar), args.size).result()
+    except KeyboardInterrupt:
+        print("stopped; nothing was written", file=sys.stderr, flush=True)
+        os._exit(130)
     if not reading.num_documents:
         raise DataError(f"no document to learn from; {reading.complaints.first[0]}")
     tokenizer.save(args.out)
