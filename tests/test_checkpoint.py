@@ -25,7 +25,7 @@ from reviser.model.checkpoint import (
     tokenizer_of,
     weights,
 )
-from reviser.model.folder import SHIPPED, Weights
+from reviser.model.folder import SHIPPED, Weights, checkpoint_steps
 from reviser.model.transformer import Transformer
 
 TINY = ModelConfig(num_text=257, pad=256, num_layers=2, width=16, num_heads=2, ff_width=24, context=12)
@@ -154,6 +154,17 @@ def test_the_shipped_folder_and_every_new_one_say_the_sha256_of_their_weights(fo
     packed = pack_folder(folder, folder.parent / "packed", "int8")
     for each in (SHIPPED, folder, packed):
         assert read_config(each).weights_sha256 == hash_file(each / "model.safetensors")
+
+
+def test_checkpoints_that_cannot_be_listed_are_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("os.listdir", refuse)
+    with pytest.raises(CheckpointError, match=r"cannot read .*checkpoints: Permission denied; make it readable$"):
+        checkpoint_steps(tmp_path)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
