@@ -33,6 +33,9 @@ FEW_SETTINGS = 12
 """An error lists at most this many; a run has several times as many."""
 MOST_AHEAD = 8
 """The largest pointer_ahead."""
+MOST = {"num_layers": 1000, "width": 1 << 20, "ff_width": 1 << 22, "pointer_width": 1 << 20, "num_text": 1 << 24,
+        "context": 1 << 20, "max_length": 1 << 20}  # fmt: skip
+"""Far beyond any model: a damaged file that claims more would be believed until memory runs out."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name in ("num_layers", "width", "num_heads", "ff_width", "max_length"):
             _at_least(name, getattr(self, name), 1)
+        for name, most in MOST.items():
+            if getattr(self, name) > most:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at most {most}")
         _at_least("context", self.context, 2)
         _at_least("rope_theta", self.rope_theta, 1)
         if not 0 <= self.dropout < 1:
@@ -295,8 +301,8 @@ def _items(kind: Any, count: int, path: str) -> tuple[Any, ...]:
 def _wanted(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, get_args(kind)))}"
-    if get_origin(kind) is tuple:
-        return "a list"
+    if get_origin(kind) in (tuple, list, dict):
+        return "an object" if get_origin(kind) is dict else "a list"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     if kind in names or is_dataclass(kind):
         return names.get(kind, "a group of settings")
@@ -316,6 +322,10 @@ def _checked(value: Any, kind: Any, path: str) -> Any:
     if get_origin(kind) is tuple and isinstance(value, list | tuple):
         kinds = _items(kind, len(value), path)
         return tuple(_checked(item, of, path) for item, of in zip(value, kinds, strict=True))
+    if get_origin(kind) is list and isinstance(value, list):
+        return [_checked(item, get_args(kind)[0], path) for item in value]
+    if get_origin(kind) is dict and isinstance(value, dict):
+        return {name: _checked(item, get_args(kind)[1], f"{path}.{name}") for name, item in value.items()}
     if get_origin(kind) is Literal and value in get_args(kind):
         return value
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):

@@ -17,6 +17,20 @@ The command line prints `error: <text>` and exits with 2; `--debug` shows the tr
 from __future__ import annotations
 
 
+def make_visible(text: str) -> str:
+    """Control characters, direction marks and lone surrogates as backslash escapes, which no terminal obeys.
+
+    >>> make_visible("red: \\x1b[31m, caf\\u00e9")
+    'red: \\\\x1b[31m, café'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for each in text
+    )
+
+
 class ReviserError(Exception):
     """Base of all errors with a text meant for the user."""
 

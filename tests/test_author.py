@@ -209,9 +209,26 @@ def test_a_wrong_tensor_is_named_as_the_file_names_it(
     assert not (tmp_path / "small").exists()
 
 
+def test_a_layer_without_those_below_it_is_named_at_once(tmp_path: Path) -> None:
+    state = small_state() | {"layers.layers.99999999.ln_mlp.weight": torch.zeros(1)}
+    with pytest.raises(CheckpointError, match=r"it has a layer 99999999, but no layer \d+$"):
+        imported_state(state, tmp_path)
+
+
+def test_a_bit_flipped_inside_a_tensor_is_noticed(tmp_path: Path) -> None:
+    torch.save({"x.weight": torch.arange(5000.0)}, tmp_path / "a.pt")
+    data = bytearray((tmp_path / "a.pt").read_bytes())
+    data[data.index(torch.arange(1000.0, 1003.0).numpy().tobytes())] ^= 1
+    (tmp_path / "a.pt").write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"damaged or cut short: (the CRC|Bad CRC)"):
+        read_tensors(tmp_path / "a.pt")
+
+
 def test_what_is_no_state_dict_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="holds no state dict, neither under 'model' nor at the top level"):
         imported_state({"model": 3}, tmp_path)
+    with pytest.raises(CheckpointError, match="holds no state dict"):
+        imported_state({3: torch.zeros(1)}, tmp_path)
     with pytest.raises(CheckpointError, match="holds no state dict"):
         imported_state([1], tmp_path)
     with pytest.raises(CheckpointError, match=r"no file nowhere\.pt"):

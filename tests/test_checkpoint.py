@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,17 @@ from safetensors.torch import load_file, save_file
 from reviser import tokenizer as tokenizers
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.errors import CheckpointError, MissingPackageError, ReviserError, TokenizerError
-from reviser.model.checkpoint import find, from_pretrained, save_pretrained, tokenizer_of, weights
+from reviser.files import hash_file
+from reviser.model.checkpoint import (
+    find,
+    from_pretrained,
+    pack_folder,
+    read_config,
+    save_pretrained,
+    tokenizer_of,
+    weights,
+)
+from reviser.model.folder import SHIPPED, Weights, checkpoint_steps
 from reviser.model.transformer import Transformer
 
 TINY = ModelConfig(num_text=257, pad=256, num_layers=2, width=16, num_heads=2, ff_width=24, context=12)
@@ -75,7 +86,7 @@ def test_a_model_is_loaded_in_any_dtype(folder: Path) -> None:
 
 def test_a_folder_of_before_still_loads(folder: Path) -> None:
     described = json.loads((folder / "config.json").read_text())
-    for name in ("weights", "trained", "notes"):
+    for name in ("weights", "trained", "notes", "weights_sha256"):
         del described[name]
     (folder / "config.json").write_text(json.dumps(described))
     before = from_pretrained(folder).embedding.weight
@@ -124,6 +135,48 @@ def test_a_wrong_tensor_is_named(folder: Path, name: str, tensor: torch.Tensor |
     with pytest.raises(CheckpointError, match=text) as caught:
         from_pretrained(folder)
     assert "model.safetensors: tensor" in str(caught.value)
+
+
+@pytest.mark.parametrize("place", [0.3, 0.6, 0.99])
+def test_one_bit_flipped_in_the_weights_is_noticed(folder: Path, place: float) -> None:
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[int(place * len(data))] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(
+        CheckpointError, match=r"model\.safetensors is damaged or was replaced: its sha256 is "
+    ) as caught:
+        from_pretrained(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_shipped_folder_and_every_new_one_say_the_sha256_of_their_weights(folder: Path) -> None:
+    packed = pack_folder(folder, folder.parent / "packed", "int8")
+    for each in (SHIPPED, folder, packed):
+        assert read_config(each).weights_sha256 == hash_file(each / "model.safetensors")
+
+
+def test_checkpoints_that_cannot_be_listed_are_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("os.listdir", refuse)
+    with pytest.raises(CheckpointError, match=r"cannot read .*checkpoints: Permission denied; make it readable$"):
+        checkpoint_steps(tmp_path)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("weights", ["float32", "bf16", "int8"])
+def test_a_weight_that_is_no_number_is_named(folder: Path, value: float, weights: Weights) -> None:
+    packed = pack_folder(folder, folder.parent / "packed", weights)
+    tensors = load_file(packed / "model.safetensors")
+    name = "embedding.weight.scale" if weights == "int8" else "embedding.weight"
+    tensors[name].view(-1)[3] = value
+    save_file(tensors, packed / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"tensor embedding\.weight holds NaN or infinity; copy the file again"):
+        from_pretrained(packed)
 
 
 @pytest.mark.parametrize("keep", [0, 5, 1000, -1])

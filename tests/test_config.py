@@ -185,6 +185,8 @@ def test_an_unreadable_config_file_is_named(tmp_path: Path, content: str | None,
     [
         ({"num_layers": 0}, "num_layers is 0; it must be at least 1"),
         ({"context": 1}, "context is 1; it must be at least 2"),
+        ({"context": 1 << 40}, "context is 1099511627776; it must be at most 1048576"),
+        ({"num_layers": 100_000}, "num_layers is 100000; it must be at most 1000"),
         ({"rope_theta": 0.0}, "rope_theta is 0.0; it must be at least 1"),
         ({"dropout": 1.0}, "dropout is 1.0; it must be at least 0 and below 1"),
         ({"pointer_ahead": 9}, "pointer_ahead is 9; it must be from 0 to 8"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,15 @@ def test_empty_files_are_counted_and_named(corpus: Path, tmp_path: Path, capsys:
     assert f"  first bad  {tmp_path}/empty.txt: empty file\n             {corpus}:62: not JSON\n" in text
 
 
+def test_files_of_other_kinds_are_told(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for name in ("a.txt", "b.csv", "c.csv", "notes.html"):
+        (folder / name).write_text("Some text.")
+    assert run("prepare", folder, tmp_path / "out", "--tokenizer", "bytes", "--workers", 1) == 0
+    assert "note: 3 files of other kinds were left out: 2 .csv, 1 .html\n" in capsys.readouterr().err
+
+
 def test_a_damaged_folder_fails_the_check(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     run("prepare", corpus, out, "--tokenizer", "bytes", "--holdout", "0", "--workers", 1)
@@ -149,6 +160,35 @@ def test_ctrl_c_says_how_to_resume(
         assert run(*words) == 130
     assert capsys.readouterr() == ("", "stopped; run the same command again to resume\n")
     assert run(*words) == 0
+
+
+LEARN_FOREVER = """
+import hashlib, sys
+import reviser.tokenizer
+from reviser.cli import main
+
+def learn(texts, size):
+    print("ready", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"outside", b"Python", 1 << 30)
+
+reviser.tokenizer.train = learn
+sys.exit(main(["data", "tokenizer", sys.argv[1], "--size", "300", "--out", sys.argv[2]]))
+"""
+
+
+def test_ctrl_c_does_not_wait_for_a_tokenizer(corpus: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LEARN_FOREVER, str(corpus), str(tmp_path / "out")]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGINT)
+        try:
+            _, said = child.communicate(timeout=20)
+        finally:
+            child.kill()
+    assert (child.returncode, said) == (130, "stopped; nothing was written\n")
+    assert not (tmp_path / "out").exists()
 
 
 def test_progress_is_lines_in_a_log(

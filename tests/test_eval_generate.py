@@ -20,7 +20,13 @@ from reviser.cli import main
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.errors import ConfigError, DataError, ReviserError
 from reviser.evaluation.gap_kinds import GAP_KINDS, find_stretches
-from reviser.evaluation.generations import Generation, GenerationFile, Prompt, read_generations
+from reviser.evaluation.generations import (
+    Generation,
+    GenerationFile,
+    Prompt,
+    open_generations,
+    read_generations,
+)
 from reviser.evaluation.measures import Measure
 from reviser.evaluation.prompts import Lengths, continuation_prompts, infill_prompts
 from reviser.evaluation.systems import Budget, CausalSystem, open_system
@@ -158,6 +164,18 @@ def test_it_writes_what_is_missing_and_nothing_twice(
     [row] = json.loads(capsys.readouterr().out.strip().split("\n")[-1])["rows"]
     assert row["generations"] == 6
     assert row["system"] == "ours"
+
+
+def test_two_runs_do_not_write_to_one_file(
+    model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "made" / "g.jsonl"
+    words = ["eval", "continuation", str(texts), "--ruler", "bytes", "--cut", "--system", f"ours={model}"]
+    with open_generations(out):
+        assert main([*words, "--generations", str(out), "--device", "cpu"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert said == f"error: {out}: another run writes generations to it; wait for that run, or give another file"
+    assert not out.exists()
 
 
 def test_the_room_is_the_same_for_all_references_and_counted_by_the_ruler() -> None:

@@ -10,10 +10,10 @@ from chat_server import KEY, fail, serve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviser.errors import ConfigError
+from reviser.errors import ConfigError, make_visible
 from reviser.evaluation.judges.endpoint import Endpoint, UnansweredError
 from reviser.evaluation.judges.exchange import LONGEST_ERROR
-from reviser.evaluation.judges.redaction import LONGEST_QUOTE, drop_started_key, hide_key, make_visible, quote
+from reviser.evaluation.judges.redaction import LONGEST_QUOTE, drop_started_key, hide_key, quote
 
 pytest.importorskip("httpx")
 

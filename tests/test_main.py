@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from reviser.cli import build_parser, main
+from reviser.errors import ConfigError
 from reviser.model.folder import FORMATS, SHIPPED, find, read_config
 from reviser.orders.registry import ORDERS
 from reviser.plugins import VARIABLE
@@ -168,6 +170,26 @@ def test_what_the_system_refuses_is_one_line_or_a_traceback(
     assert run(capsys, *words) == (2, "", f"error: {text.format(folder=plugin.parent)}\n")
     with pytest.raises((OSError, MemoryError, RuntimeError)):
         main(["--debug", *map(str, words)])
+
+
+def test_what_a_file_says_has_no_power_over_the_terminal(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(SHIPPED, folder)
+    described = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(described | {"notes": "two\x1b[2J\nlines\u202e"}))
+    code, out, _ = run(capsys, "info", folder)
+    assert (code, out.endswith("\n\ntwo\\x1b[2J\nlines\\u202e\n")) == (0, True)
+    monkeypatch.setattr("reviser.tokenizer.load", raising(ConfigError("tensor a\x1b]0;b\x07\nand more")))
+    assert run(capsys, "trajectory", "make", "text") == (2, "", "error: tensor a\\x1b]0;b\\x07 and more\n")
+
+
+def test_json_for_a_terminal_is_escaped_and_means_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "caf\u00e9\x9b2J\u202e\U000e0001 x"
+    code, out, _ = run(capsys, "trajectory", "make", text, "--tokenizer", "bytes", "--json")
+    assert (code, out[:-1].isprintable(), "\\u202e" in out, "é" in out) == (0, True, True, True)
+    assert json.loads(out)[0]["text"] == text
 
 
 def raising(error: Exception) -> Callable[..., Any]:

@@ -203,6 +203,16 @@ def test_an_unfinished_run_can_write(half: Path, tmp_path: Path, capsys: pytest.
     )
 
 
+def test_a_checkpoint_that_is_loaded_as_a_model_is_checked(half: Path, tmp_path: Path) -> None:
+    run = copied(half, tmp_path)
+    path = Run(run).model_folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged or was replaced: its sha256 is"):
+        from_pretrained(run)
+
+
 def test_a_finished_run_stands_for_its_model(whole: Path) -> None:
     assert find(whole) == Run(whole).model_folder == whole / "model"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviser.data.sources import Complaints, find_sources, read_documents, read_records
+from reviser.data import sources
+from reviser.data.sources import Complaints, count_skipped, find_sources, read_documents, read_records
 from reviser.errors import DataError, MissingPackageError
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -150,6 +153,90 @@ def test_a_folder_is_read_recursively_in_order_without_what_is_hidden(tmp_path: 
     assert texts_of(tmp_path / "c.txt", tmp_path / "a") == ["c.txt", "a/1.jsonl"]
     documents = list(read_documents([tmp_path / "c.txt"]))
     assert documents == [("c.txt", str(tmp_path / "c.txt"), 1)]
+
+
+def test_links_are_followed_and_what_cannot_be_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus, other = tmp_path / "corpus", tmp_path / "other"
+    for folder in (corpus, other):
+        folder.mkdir()
+        (folder / "a.txt").write_text(folder.name)
+    (corpus / "linked").symlink_to(other)
+    assert texts_of(corpus) == ["corpus", "other"]
+    (other / "back").symlink_to(corpus)
+    with pytest.raises(DataError, match=r"linked/back: a link to a folder that it lies in; remove it"):
+        find_sources([corpus])
+    (other / "back").unlink()
+    (corpus / "gone.txt").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"gone\.txt: a link that points at nothing; mend or remove it"):
+        find_sources([corpus])
+    (corpus / "gone.txt").unlink()
+    scan = os.scandir
+
+    def refuse(path: str) -> Any:
+        if Path(path).name == "linked":
+            raise PermissionError(13, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(
+        DataError, match=r"linked: cannot be read \(Permission denied\); make it readable or remove it"
+    ):
+        find_sources([corpus])
+
+
+def test_files_of_other_kinds_are_counted(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.csv", "c.csv", "LICENSE", ".hidden.csv", "state.json"):
+        (tmp_path / name).write_text("x")
+    assert count_skipped([tmp_path, tmp_path / "a.txt"]) == {".csv": 2, "LICENSE": 1}
+
+
+@given(text=st.text(alphabet="ab \né🙂", max_size=90), longest=st.integers(12, 40))
+def test_long_texts_are_cut_and_nothing_is_lost(
+    tmp_path_factory: pytest.TempPathFactory, text: str, longest: int
+) -> None:
+    folder = tmp_path_factory.mktemp("long")
+    (folder / "a.txt").write_bytes(text.encode())
+    (folder / "b.jsonl").write_bytes(as_lines([text]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "LONGEST_TEXT", longest)
+        complaints = Complaints()
+        for name in ("a.txt", "b.jsonl"):
+            found = list(read_documents([folder / name], complaints=complaints))
+            assert "".join("".join(each.text for each in found).split()) == "".join(text.split())
+            assert all(len(each.text) <= longest for each in found)
+        assert complaints.counts.keys() <= {"empty", "empty file"}
+
+
+def test_a_line_of_json_without_end_is_counted_and_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "LONGEST_LINE", 1 << 20)
+    (tmp_path / "a.jsonl").write_bytes(as_lines(["one", "x" * 3_000_000, "two"]))
+    complaints = Complaints()
+    assert [each.text for each in read_documents([tmp_path / "a.jsonl"], complaints=complaints)] == ["one", "two"]
+    assert complaints.first == [f"{tmp_path / 'a.jsonl'}:2: a line of more than 1 MiB"]
+
+
+MEASURE = """
+import re, sys
+from reviser.data.sources import read_documents
+print(sum(len(each.text) for each in read_documents([sys.argv[1]])))
+print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc, which says how much memory was taken")
+@pytest.mark.parametrize("name", ["a.txt.zst", "a.jsonl.zst"])
+def test_memory_does_not_grow_with_what_a_small_file_unpacks_to(tmp_path: Path, name: str) -> None:
+    packer = zstandard.ZstdCompressor().compressobj()
+    packed = b"".join(packer.compress(b"[" * (1 << 20)) for _ in range(400)) + packer.flush()
+    (tmp_path / name).write_bytes(packed)
+    assert len(packed) < 100_000
+    command = [sys.executable, "-c", MEASURE, str(tmp_path / name)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    size, kilobytes = map(int, said.stdout.split())
+    assert size == (400 << 20 if "txt" in name else 0)
+    assert kilobytes < 350_000
 
 
 def test_bad_lines_are_counted_and_the_first_few_named(tmp_path: Path) -> None:

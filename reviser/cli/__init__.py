@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from reviser import __version__
-from reviser.errors import ReviserError
+from reviser.errors import ReviserError, make_visible
 from reviser.plugins import load_inherited, load_plugin, on_command_line
 
 COMMANDS = (
@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = _explain(error)
         if early.debug or text is None:
             raise
-        _say(f"error: {text}")
+        _say(f"error: {make_visible(' '.join(text.splitlines()))}")
         return _flush(2, is_told=True)
 
 

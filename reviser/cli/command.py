@@ -41,13 +41,25 @@ def add_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", help="also write the result there, as JSON")
 
 
+def format_json(value: Any) -> str:
+    """One line of JSON that a terminal can show: what is not printable is escaped, and means the same.
+
+    >>> format_json({"café": "a\\u202eb"})
+    '{"café": "a\\\\u202eb"}'
+    """
+    text = json.dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+
+
 def print_result(args: argparse.Namespace, result: dict[str, Any]) -> int:
     """Print first: where the file cannot be written, what took long is not lost."""
     from reviser.reports.results import write_result
     from reviser.reports.text import print_tables
 
     if args.json:
-        print(json.dumps(result, ensure_ascii=False))
+        print(format_json(result))
     else:
         print_tables(result, sys.stdout)
     if args.out:

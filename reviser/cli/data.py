@@ -7,12 +7,13 @@ import json
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_command, check_positive, looks_like_file
+from reviser.cli.command import add_command, check_positive, format_json, looks_like_file
 from reviser.cli.progress_bar import show_progress
-from reviser.errors import ConfigError, DataError
+from reviser.errors import ConfigError, DataError, make_visible
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from reviser.data.corpus import PrepareProgress
     from reviser.data.shards import Header
 
+NAMED_KINDS = 5
 SAMPLE_BYTES = 1_000_000
 UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
 
@@ -160,7 +162,7 @@ def run_errors(args: argparse.Namespace) -> int:
         ]
         results.append({"text": tokenizer.decode(made), "errors": rows})
     if args.json:
-        print(json.dumps({"seed": args.seed, "table": args.table, "texts": results}, ensure_ascii=False))
+        print(format_json({"seed": args.seed, "table": args.table, "texts": results}))
     else:
         print("\n---\n".join(_describe_errors(**result) for result in results))
     return 0
@@ -236,6 +238,7 @@ def _describe_error_table(result: dict[str, Any]) -> str:
 
 def run_prepare(args: argparse.Namespace) -> int:
     from reviser.data.corpus import prepare
+    from reviser.data.sources import count_skipped
     from reviser.tokenizer import load
 
     workers = _num_cores() if args.workers is None else args.workers
@@ -257,6 +260,10 @@ def run_prepare(args: argparse.Namespace) -> int:
         print("stopped; run the same command again to resume", file=sys.stderr)
         return 130
     seconds = time.monotonic() - start
+    if skipped := count_skipped(args.paths):
+        kinds = ", ".join(f"{number:,} {kind}" for kind, number in list(skipped.items())[:NAMED_KINDS])
+        more = ", ..." if len(skipped) > NAMED_KINDS else ""
+        print(f"note: {sum(skipped.values()):,} files of other kinds were left out: {kinds}{more}", file=sys.stderr)
     if args.json:
         print(json.dumps(_as_json(args.out, header) | {"seconds": round(seconds, 1)}))
     else:
@@ -271,8 +278,13 @@ def run_tokenizer(args: argparse.Namespace) -> int:
     if path.exists():
         raise ConfigError(f"{path} exists; choose another --out or delete it")
     reading = _Reading(args.paths, args.field, parse_bytes(args.limit_bytes) if args.limit_bytes else None)
-    with show_progress("tokenizer") as bar:
-        tokenizer = train(reading.texts(bar), args.size)
+    try:
+        with show_progress("tokenizer") as bar:
+            # In a thread: it is outside Python for minutes, and Ctrl-C would wait for it. Nothing is half done then.
+            tokenizer = ThreadPoolExecutor(1).submit(train, reading.texts(bar), args.size).result()
+    except KeyboardInterrupt:
+        print("stopped; nothing was written", file=sys.stderr, flush=True)
+        os._exit(130)
     if not reading.num_documents:
         raise DataError(f"no document to learn from; {reading.complaints.first[0]}")
     tokenizer.save(args.out)
@@ -419,4 +431,4 @@ def _summarise(folder: str, header: Header) -> str:
     )
     lines += [f"  {'first bad' if number == 0 else '':<10} {each}" for number, each in enumerate(header.first_bad)]
     lines.append(f"  tokenizer  sha256 {header.settings.tokenizer_sha256}")
-    return "\n".join(lines)
+    return "\n".join(map(make_visible, lines))

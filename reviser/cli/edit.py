@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from reviser.cli.command import add_command, looks_like_file
+from reviser.cli.command import add_command, format_json, looks_like_file
 from reviser.cli.write import (
     add_live,
     add_model,
@@ -319,4 +318,4 @@ def _make_document(
         }
         for source, edited in results
     ]
-    return json.dumps(asked | settings | {"texts": texts}, ensure_ascii=False)
+    return format_json(asked | settings | {"texts": texts})

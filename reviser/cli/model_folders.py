@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reviser.cli.command import add_command
+from reviser.errors import make_visible
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -87,9 +88,9 @@ def run_info(args: argparse.Namespace) -> int:
         return 0
     table = {"folder": str(folder)} | rows(described, num_parameters) | {"on disk": _megabytes(_num_bytes(folder))}
     width = max(map(len, table))
-    print("\n".join(f"{name:<{width}}  {value}" for name, value in table.items()))
+    print("\n".join(make_visible(f"{name:<{width}}  {value}") for name, value in table.items()))
     if described.notes:
-        print(f"\n{described.notes}")
+        print("", *map(make_visible, described.notes.splitlines()), sep="\n")
     return 0
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_command, looks_like_file
+from reviser.cli.command import add_command, format_json, looks_like_file
 from reviser.errors import ConfigError, DataError, ReviserError, TokenizerError
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def run_make(args: argparse.Namespace) -> int:
     for index in range(args.count):
         drawn = draw_by_method(order, draft, target, Random.of(args.seed, index), tokenizer.decode)
         records.append(to_record(drawn, **extra, order=format_order(order), seed=[args.seed, index]))
-    print(json.dumps(records, ensure_ascii=False) if args.json else dump_records(records).rstrip("\n"))
+    print(format_json(records) if args.json else dump_records(records).rstrip("\n"))
     return 0
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reviser.cli.command import format_json
 from reviser.errors import ConfigError, DataError
 from reviser.files import write_text
 
@@ -41,7 +41,7 @@ def make_document(args: argparse.Namespace, writer: Writer, texts: Sequence[Text
     names = ["n", "best_of", "max_actions", "max_tokens"]
     names += ["min_length", "max_length"] if args.command == "infill" else []
     limits = {name: getattr(args, name) for name in names}
-    return json.dumps(asked | limits | {"sampling": to_dict(sampling), "texts": entries}, ensure_ascii=False)
+    return format_json(asked | limits | {"sampling": to_dict(sampling), "texts": entries})
 
 
 def _names(writer: Writer, text: Text) -> list[str]:

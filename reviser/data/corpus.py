@@ -17,14 +17,15 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from reviser.data.shard_writer import FolderWriter, SplitLengths, remove_parts
+from reviser.config import from_dict
+from reviser.data.shard_writer import FolderWriter, SplitLengths, is_own, is_part, remove_parts
 from reviser.data.shards import (
     FORMAT,
     HEADER,
@@ -141,16 +142,21 @@ _REMEDY = "repeat the first command exactly, choose another folder, or delete th
 def _check_begun(out: Path, settings: Settings, inputs: tuple[Input, ...]) -> None:
     """Refuse a folder that was started with other settings or inputs, or is no data folder."""
     if not (out / HEADER).exists():
-        if any(path.name != LOCK for path in out.iterdir()):
+        # A process killed at its first step leaves its lock and a part of a file.
+        if any(path.name != LOCK and not is_part(path) for path in out.iterdir()):
             raise DataError(f"{out}: not empty and not a data folder; choose another folder")
         return
     begun = read_json(out)
+    try:
+        before_settings = dict(begun["settings"])
+        before_all = [each["sha256"] for each in begun["inputs"]]
+    except (KeyError, TypeError, ValueError):
+        raise DataError(f"{out / HEADER}: damaged, no settings and inputs in it; delete the folder") from None
     for name, now in dataclasses.asdict(settings).items():
         # Folders of version 0.1 know no pairs.
-        before = begun.get("settings", {}).get(name, now if name == "pair_holdout" else None)
+        before = before_settings.get(name, now if name == "pair_holdout" else None)
         if before != now:
             raise DataError(f"{out}: started with {name} {before}, now {now}; {_REMEDY}")
-    before_all = [each["sha256"] for each in begun.get("inputs", [])]
     if len(inputs) != len(before_all):
         raise DataError(f"{out}: started with {len(before_all)} files, now {len(inputs)}; {_REMEDY}")
     for now_input, sha256 in zip(inputs, before_all, strict=True):
@@ -158,15 +164,36 @@ def _check_begun(out: Path, settings: Settings, inputs: tuple[Input, ...]) -> No
             raise DataError(f"{out}: {now_input.path} has changed since this folder was started; {_REMEDY}")
 
 
+@dataclass
+class _Progress:
+    """Where an unfinished folder stands, as its data.json says it."""
+
+    cursor: Cursor = field(default_factory=Cursor)
+    num_tokenless: int = 0
+    splits: dict[str, SplitLengths] = field(default_factory=dict)
+
+
+def _read_progress(out: Path) -> _Progress:
+    try:
+        progress = from_dict(_Progress, read_json(out).get("progress") or {})
+        counts = [progress.cursor.source, progress.cursor.record, progress.cursor.num_hashes]
+        for each in progress.splits.values():
+            counts += [count for documents, tokens in each.shards for count in (documents, tokens)]
+        if not 0 <= min(counts) <= max(counts) < 1 << 62 or not all(each.shards for each in progress.splits.values()):
+            raise ValueError("counts out of range, or no shard")
+    except (ConfigError, ValueError, TypeError) as error:
+        raise DataError(f"{out / HEADER}: damaged ({error}); delete the folder and prepare it again") from None
+    return progress
+
+
 class _Job:
     """One unfinished folder, from its last checkpoint on."""
 
     def __init__(self, out: Path, sources: list[Source], settings: Settings, inputs: tuple[Input, ...]) -> None:
         self._out, self._sources, self._settings, self._inputs = out, sources, settings, inputs
-        progress = read_json(out)["progress"] if (out / HEADER).exists() else {}
-        self._cursor = Cursor.from_json(progress["cursor"]) if progress else Cursor()
-        self._num_tokenless: int = progress.get("num_tokenless", 0)
-        self._lengths = {name: SplitLengths(**progress.get("splits", {}).get(name, {})) for name in SPLITS}
+        progress = _read_progress(out) if (out / HEADER).exists() else _Progress()
+        self._cursor, self._num_tokenless = progress.cursor, progress.num_tokenless
+        self._lengths = {name: progress.splits.get(name, SplitLengths()) for name in SPLITS}
         self._save_state(self._state())
         self._writer = FolderWriter(out, settings, self._lengths, self._cursor.num_hashes)
 
@@ -252,6 +279,7 @@ class _Job:
         return header
 
     def _remove(self) -> None:
-        for path in self._out.iterdir():
+        for path in filter(is_own, list(self._out.iterdir())):
             path.unlink()
-        self._out.rmdir()
+        with suppress(OSError):  # something else lies there
+            self._out.rmdir()

@@ -12,6 +12,7 @@ is a list of lengths: what a killed process wrote beyond them is cut off, and th
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -19,9 +20,10 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from reviser.data.shards import SPLITS, Settings, Shard, Split
+from reviser.data.shards import HEADER, SPLITS, Settings, Shard, Split
 from reviser.errors import DataError
-from reviser.files import hash_file, replacing
+from reviser.files import LOCK, hash_file, replacing
+from reviser.tokenizer import FILE
 
 SIZES = np.dtype([("tokens", "<u4"), ("bytes", "<u4")])
 
@@ -71,9 +73,24 @@ def save_array(path: Path, array: npt.NDArray[Any]) -> str:
     return hash_file(path)
 
 
+_SPLITS = "|".join(SPLITS)
+_PART = re.compile(rf"hashes\.part|(?:{_SPLITS})\.(?:documents|cuts)\.part|\.[\w.-]+\.\d+\.part")
+_WHOLE = re.compile(rf"{HEADER}|{FILE}|(?:{_SPLITS})(?:-\d+\.bin|\.(?:offsets|bytes|cuts)\.npy)")
+
+
+def is_part(path: Path) -> bool:
+    """Whether a file is one that only an unfinished folder has, or that a killed process left."""
+    return bool(_PART.fullmatch(path.name))
+
+
+def is_own(path: Path) -> bool:
+    """Whether a file in a data folder is one that `prepare` writes."""
+    return path.name == LOCK or is_part(path) or bool(_WHOLE.fullmatch(path.name))
+
+
 def remove_parts(folder: Path) -> None:
     """Remove what only an unfinished folder needs."""
-    for path in folder.glob("*.part"):
+    for path in filter(is_part, list(folder.iterdir())):
         path.unlink()
 
 
@@ -85,7 +102,7 @@ class SplitWriter:
         self._dtype = np.dtype(settings.dtype).newbyteorder("<")
         self.lengths = lengths
         for path in folder.glob(f"{split}-*.bin"):
-            if int(path.stem.rpartition("-")[2]) >= len(lengths.shards):
+            if is_own(path) and int(path.stem.rpartition("-")[2]) >= len(lengths.shards):
                 path.unlink()
         self._documents = open_at(self._documents_path, lengths.num_documents * SIZES.itemsize)
         self._cuts = open_at(self._cuts_path, lengths.num_documents * 4)

@@ -32,7 +32,8 @@ import numpy.typing as npt
 from numba import njit
 
 from reviser import files
-from reviser.errors import DataError, TokenizerError
+from reviser.config import from_dict
+from reviser.errors import ConfigError, DataError, TokenizerError
 from reviser.files import hash_file
 from reviser.tokenizer import Tokenizer, load
 
@@ -141,21 +142,25 @@ def read_header(folder: str | Path) -> Header:
     parts = read_json(folder)
     if not parts.get("complete"):
         raise DataError(f"{folder}: preparation has not finished; run the same reviser data prepare command again")
+    names = {each.name for each in dataclasses.fields(Header)}
     try:
-        return Header(
-            settings=Settings(**parts["settings"]),
-            inputs=tuple(Input(**each) for each in parts["inputs"]),
-            splits={name: _read_split(parts["splits"][name]) for name in SPLITS},
-            num_bad=parts["num_bad"],
-            first_bad=tuple(parts["first_bad"]),
-            num_duplicates=parts["num_duplicates"],
-        )
-    except (KeyError, TypeError) as error:
+        header = from_dict(Header, {name: value for name, value in parts.items() if name in names})
+        _check_splits(header.splits)
+    except ConfigError as error:
         raise DataError(f"{folder / HEADER}: damaged ({error}); prepare the folder again") from error
+    return header
 
 
-def _read_split(parts: dict[str, Any]) -> Split:
-    return Split(**parts | {"shards": tuple(Shard(**each) for each in parts["shards"])})
+def _check_splits(splits: dict[str, Split]) -> None:
+    if lacking := [name for name in SPLITS if name not in splits]:
+        raise ConfigError(f"splits.{lacking[0]} is missing")
+    for name, split in splits.items():
+        parts: list[Split | Shard] = [split, *split.shards]
+        for part in parts:
+            if min(part.num_documents, part.num_tokens) < 0:
+                raise ConfigError(f"splits.{name} has counts below 0")
+        if outside := [shard.file for shard in split.shards if Path(shard.file).name != shard.file]:
+            raise ConfigError(f"splits.{name} names the file {outside[0]!r}, which is not in the folder")
 
 
 def write_json(folder: Path, parts: dict[str, Any]) -> None:
@@ -194,6 +199,7 @@ class Shards:
         """Of a pair, how many of its tokens are the text before the edit; 0 for other documents."""
         self._tokens = [self._map(shard) for shard in self._counts.shards]
         self._first = np.cumsum([0, *(shard.num_documents for shard in self._counts.shards)])
+        self._check_index()
 
     @classmethod
     def open(cls, folder: str | Path, split: str = "train") -> Shards:
@@ -207,12 +213,34 @@ class Shards:
         path = self.folder / name
         try:
             array: npt.NDArray[Any] = np.load(path, mmap_mode="r").view(np.ndarray)
-        except (OSError, ValueError, EOFError) as error:
+        except Exception as error:  # a damaged header of an .npy file raises almost anything
             raise DataError(f"{path}: missing or damaged ({error}); prepare the folder again") from error
         wanted = self._counts.num_documents + name.endswith(".offsets.npy")
         if array.shape != (wanted,):
             raise DataError(f"{path}: holds {array.size} numbers, not {wanted}; prepare the folder again")
+        kind = np.dtype(np.uint64 if name.endswith(".offsets.npy") else np.uint32)
+        if array.dtype != kind:
+            raise DataError(f"{path}: holds {array.dtype} numbers, not {kind}; prepare the folder again")
         return array
+
+    def _check_index(self) -> None:
+        """Refuse an index that leads outside the shards: what copies tokens trusts it, whatever checksums say."""
+        path = self.folder / f"{self.split}.offsets.npy"
+        if self._first[-1] != self._counts.num_documents:
+            raise DataError(
+                f"{self.folder / HEADER}: the shards of split {self.split} hold {self._first[-1]} documents, "
+                f"the split {self._counts.num_documents}; prepare the folder again"
+            )
+        ends = np.cumsum([0, *(shard.num_tokens for shard in self._counts.shards)])
+        if not np.array_equal(self.offsets[self._first].astype(np.int64), ends):
+            raise DataError(f"{path}: the shards do not begin where it says; prepare the folder again")
+        if (fallen := np.flatnonzero(self.offsets[1:] < self.offsets[:-1])).size:
+            raise DataError(f"{path}: document {fallen[0]} ends before it begins; prepare the folder again")
+        if self._counts.num_pairs and (self.cuts > self.offsets[1:] - self.offsets[:-1]).any():
+            raise DataError(
+                f"{self.folder / self.split}.cuts.npy: a text before an edit is longer than its document; "
+                "prepare the folder again"
+            )
 
     def _map(self, shard: Shard) -> Tokens:
         path, dtype = self.folder / shard.file, np.dtype(self.header.settings.dtype).newbyteorder("<")
@@ -296,5 +324,11 @@ class Shards:
             if hash_file(self.folder / name) != sha256:
                 raise DataError(
                     f"{self.folder / name}: damaged, its sha256 is not {sha256}; prepare the folder again"
+                )
+        for shard, tokens in zip(self._counts.shards, self._tokens, strict=True):
+            if tokens.max() >= self.header.settings.num_text:
+                raise DataError(
+                    f"{self.folder / shard.file}: token {tokens.max()}, but the tokenizer has "
+                    f"{self.header.settings.num_text}; prepare the folder again"
                 )
         self._load_tokenizer()

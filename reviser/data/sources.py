@@ -4,8 +4,9 @@
     .jsonl .json      one JSON object per line, its text in one field
     .parquet .arrow   one document per row; also the files of a dataset folder saved to disk
 
-All but the last row may be compressed as .gz, .xz or .zst. A folder is read recursively, in sorted order. A file that
-holds nothing at all is counted like a bad record.
+All but the last row may be compressed as .gz, .xz or .zst. A folder is read recursively, in sorted order; links are
+followed. A file that holds nothing at all is counted like a bad record. No file is held in memory: a text of more
+than LONGEST_TEXT is cut into several documents, and a line of more than LONGEST_LINE is a bad record.
 
 >>> from pathlib import Path; from tempfile import TemporaryDirectory
 >>> with TemporaryDirectory() as folder:
@@ -20,11 +21,13 @@ from __future__ import annotations
 import itertools
 import json
 import lzma
+import os
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from reviser.data.unpack import PACKINGS, read_column, unpack
 from reviser.errors import DataError
@@ -40,6 +43,10 @@ KIND_OF_SUFFIX = {
 SEPARATOR = b"<|endoftext|>"
 NAMED_COMPLAINTS = 5
 EMPTY = "empty file"
+LONGEST_TEXT = 1 << 22
+"""Bytes or characters of one document. Tokenizing takes about 40 times as much memory as the text."""
+LONGEST_LINE = 1 << 26
+"""Bytes of one line of JSON."""
 
 # A dataset folder saved to disk describes itself in these, beside its .arrow files.
 NOT_DOCUMENTS = frozenset({"dataset_info.json", "dataset_dict.json", "state.json"})
@@ -101,8 +108,7 @@ def find_sources(paths: Iterable[str | Path]) -> list[Source]:
 
 def _find(path: Path) -> list[Source]:
     if path.is_dir():
-        inside = sorted(file for file in path.rglob("*") if file.is_file() and not _is_hidden(file, path))
-        sources = [source for source in map(_source, inside) if source and source.path.name not in NOT_DOCUMENTS]
+        sources = [source for source in map(_source, _list_files(path)) if source is not None]
         if not sources:
             raise DataError(f"{path}: this folder holds no text file; kinds are {' '.join(KIND_OF_SUFFIX)}")
         return sources
@@ -115,8 +121,36 @@ def _find(path: Path) -> list[Source]:
     return [source]
 
 
-def _is_hidden(file: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(folder).parts)
+def count_skipped(paths: Iterable[str | Path]) -> dict[str, int]:
+    """How many files of each other kind the folders hold, which `find_sources` leaves out; hidden ones apart."""
+    files = [file for path in map(Path, paths) if path.is_dir() for file in _list_files(path)]
+    return dict(Counter(file.suffix or file.name for file in files if _source(file) is None).most_common())
+
+
+def _list_files(folder: Path) -> list[Path]:
+    """The files in a folder and its folders, sorted; hidden ones and a dataset's own are left out.
+
+    What cannot be followed is an error: part of a corpus must not pass for all of it.
+    """
+    found = []
+    for place, names, files in os.walk(folder, onerror=_refuse_folder, followlinks=True):
+        names[:] = [name for name in names if not name.startswith(".")]
+        for name in names:
+            _check_loop(Path(place, name))
+        found += [Path(place, name) for name in files if not name.startswith(".") and name not in NOT_DOCUMENTS]
+    for file in found:
+        if not file.exists() and _source(file) is not None:
+            raise DataError(f"{file}: a link that points at nothing; mend or remove it")
+    return sorted(file for file in found if file.is_file())
+
+
+def _refuse_folder(error: OSError) -> None:
+    raise DataError(f"{error.filename}: cannot be read ({error.strerror}); make it readable or remove it")
+
+
+def _check_loop(folder: Path) -> None:
+    if folder.is_symlink() and any(each.resolve().is_relative_to(folder.resolve()) for each in folder.parents):
+        raise DataError(f"{folder}: a link to a folder that it lies in; remove it")
 
 
 def _source(path: Path) -> Source | None:
@@ -163,14 +197,31 @@ def _read_all(source: Source, field: str) -> Iterator[Record]:
 def _read_text(source: Source, field: str) -> Iterator[Record]:
     with open(source.path, "rb") as packed:
         lines: list[bytes] = []
-        start = 1
-        for number, line in enumerate(unpack(packed, source.packing), start=1):
-            if line.strip() == SEPARATOR:
+        start, number, size = 1, 1, 0
+        for line in _pieces(unpack(packed, source.packing)):
+            is_end = line.strip() == SEPARATOR
+            if is_end or size + len(line) > LONGEST_TEXT:
                 yield _text_record(start, lines, packed.tell())
-                lines, start = [], number + 1
-            else:
+                lines, start, size = [], number + is_end, 0
+            if not is_end:
                 lines.append(line)
+                size += len(line)
+            number += line.endswith(b"\n")
         yield _text_record(start, lines, packed.tell())
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    """Lines; those longer than LONGEST_TEXT in several pieces, cut behind a space or at least behind a character."""
+    rest = b""
+    while line := rest + file.readline(LONGEST_TEXT - len(rest)):
+        end = len(line)
+        if end == LONGEST_TEXT and not line.endswith(b"\n"):
+            end = line.rfind(b" ", end // 2) + 1
+            # Without a space, behind the last byte that is no continuation of a character.
+            end = end or next((i for i in range(len(line) - 1, len(line) - 5, -1) if line[i] & 0xC0 != 0x80), end)
+        end = end or len(line)
+        rest = line[end:]
+        yield line[:end]
 
 
 def _text_record(start: int, lines: list[bytes], num_read: int) -> Record:
@@ -185,8 +236,34 @@ def _text_record(start: int, lines: list[bytes], num_read: int) -> Record:
 
 def _read_lines(source: Source, field: str) -> Iterator[Record]:
     with open(source.path, "rb") as packed:
-        for number, line in enumerate(unpack(packed, source.packing), start=1):
-            yield _line_record(number, line, field, packed.tell())
+        file = unpack(packed, source.packing)
+        for number in itertools.count(1):
+            line = file.readline(LONGEST_LINE)
+            if not line:
+                return
+            if len(line) < LONGEST_LINE or line.endswith(b"\n"):
+                yield from _cut_record(_line_record(number, line, field, packed.tell()))
+            else:
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(1 << 20)
+                yield Record(number, None, f"a line of more than {LONGEST_LINE >> 20} MiB", packed.tell())
+
+
+def _cut_record(record: Record) -> Iterator[Record]:
+    """A document, or the several into which one that is too long is cut, behind line ends where it has some."""
+    text = record.text
+    if text is None or record.before is not None or len(text) <= LONGEST_TEXT:
+        yield record
+        return
+    start = 0
+    while start < len(text):
+        last = start + LONGEST_TEXT
+        middle = start + LONGEST_TEXT // 2
+        breaks = (text.rfind(mark, middle, last) + 1 for mark in "\n ")
+        end = len(text) if last >= len(text) else next(filter(None, breaks), last)
+        if text[start:end].strip():
+            yield record._replace(text=text[start:end])
+        start = end
 
 
 def _line_record(number: int, line: bytes, field: str, num_read: int) -> Record:
@@ -229,7 +306,7 @@ def _value_record(number: int, value: Any, field: str, num_read: int) -> Record:
 
 def _read_values(source: Source, field: str) -> Iterator[Record]:
     for number, (value, num_read) in enumerate(read_column(source.path, field), start=1):
-        yield _value_record(number, value, field, num_read)
+        yield from _cut_record(_value_record(number, value, field, num_read))
 
 
 def _is_unicode(text: str) -> bool:

@@ -176,6 +176,11 @@ def encode_in_order(
         raise DataError(
             "a worker process died, perhaps for lack of memory; run it again with fewer --workers"
         ) from error
+    except (KeyboardInterrupt, GeneratorExit):
+        # Nobody needs what they do now, and while one waits for them a second Ctrl-C would come in between.
+        for process in list((pool._processes or {}).values()):
+            process.kill()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

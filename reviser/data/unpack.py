@@ -22,6 +22,8 @@ from reviser.errors import DataError, MissingPackageError
 
 PACKINGS = (".gz", ".xz", ".zst")
 ROWS_AT_ONCE = 1000
+PACKED_AT_ONCE = 1 << 11
+"""Bytes of a .zst file that are unpacked at once; four of them can become 128 KiB."""
 
 
 def unpack(packed: IO[bytes], packing: str) -> IO[bytes]:
@@ -48,7 +50,7 @@ class _Zstd(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
-            data = (self._frame.unused_data if self._frame.eof else b"") or self._packed.read(1 << 18)
+            data = (self._frame.unused_data if self._frame.eof else b"") or self._packed.read(PACKED_AT_ONCE)
             if not data and self._is_inside:
                 raise EOFError("it ends inside a frame")
             if not data:

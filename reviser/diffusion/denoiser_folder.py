@@ -13,9 +13,7 @@ import os
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
-from reviser import config as settings
 from reviser import tokenizer as tokenizers
 from reviser.diffusion.denoiser import FAMILIES, Denoiser, num_parameters
 from reviser.diffusion.published import describe, is_published, load_published, published_tokenizer
@@ -29,6 +27,7 @@ from reviser.model.checkpoint import (
     read_weights,
     replacing_folder,
     tokenizer_of,
+    write_weights,
 )
 from reviser.model.folder import (
     CARD,
@@ -39,6 +38,7 @@ from reviser.model.folder import (
     FolderConfig,
     Trained,
     Weights,
+    checking_weights,
     find,
     read_config,
 )
@@ -85,9 +85,7 @@ def save_denoiser(
     )
     tensors = pack(checkpoint.weights(model), matrices(model), weights)
     with replacing_folder(target) as part:
-        settings.dump(folder_config, part / CONFIG)
-        save_file(tensors, part / WEIGHTS, metadata={"weights": weights})
-        (part / WEIGHTS).chmod((part / CONFIG).stat().st_mode)
+        write_weights(part, tensors, folder_config)
         (part / CARD).write_text(_card(folder_config), encoding="utf-8")
         tokenizer.save(part)
     return target
@@ -102,9 +100,10 @@ def load_denoiser(
     with torch.device("meta"):
         model = FAMILIES[folder_config.format](folder_config.model).to(dtype)
     model.to_empty(device=device)
-    tensors = read_weights(folder / WEIGHTS)
-    check_packed(tensors, matrices(model), folder_config.weights, str(folder / WEIGHTS))
-    load_weights(model, tensors, str(folder / WEIGHTS))
+    with checking_weights(folder, folder_config):
+        tensors = read_weights(folder / WEIGHTS)
+        check_packed(tensors, matrices(model), folder_config.weights, str(folder / WEIGHTS))
+        load_weights(model, tensors, str(folder / WEIGHTS))
     return model.eval()
 
 

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from reviser.errors import ConfigError, DataError
+from reviser.files import locked
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,22 @@ def _check_fields(record: Any) -> None:
             raise TypeError(f"its {name} is {record[name]!r}, which is not of type {kind.__name__}")
     if not isinstance(record.get("record"), dict | None):
         raise TypeError(f"its record is {record['record']!r}, which is not a JSON object")
+
+
+@contextmanager
+def open_generations(path: str | os.PathLike[str]) -> Iterator[GenerationFile]:
+    """A file of generations, locked against other runs until the block ends; its folder is created if needed."""
+    with ExitStack() as stack:
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(path))
+        except BlockingIOError:
+            raise ConfigError(
+                f"{path}: another run writes generations to it; wait for that run, or give another file"
+            ) from None
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written ({error.strerror}); give another file") from None
+        yield GenerationFile(path)
 
 
 class GenerationFile:

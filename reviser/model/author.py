@@ -85,16 +85,39 @@ def read_tensors(file: str | os.PathLike[str]) -> dict[str, Tensor]:
     if not Path(file).is_file():
         raise CheckpointError(f"no file {file}")
     try:
-        found = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
-    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, KeyError) as error:
+        is_zip = zipfile.is_zipfile(file)
+        if is_zip:
+            _check_sums(file)
+        found = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
+    except (
+        RuntimeError,
+        pickle.UnpicklingError,
+        EOFError,
+        OSError,
+        ValueError,
+        KeyError,
+        zipfile.BadZipFile,
+    ) as error:
         reason = str(error).strip().partition("\n")[0].partition(". ")[0][:120]
         raise CheckpointError(
             f"{file} is not a checkpoint, or is damaged or cut short: {reason}; fetch the file again"
         ) from error
     state = found.get("model", found) if isinstance(found, dict) else found
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(state, dict) or not all(map(_is_tensor, state.items())):
         raise CheckpointError(f"{file} holds no state dict, neither under 'model' nor at the top level")
     return {PREFIX.sub("", name): value for name, value in state.items()}
+
+
+def _is_tensor(item: tuple[object, object]) -> bool:
+    return isinstance(item[0], str) and isinstance(item[1], Tensor)
+
+
+def _check_sums(file: str | os.PathLike[str]) -> None:
+    """Compare every part of a .pt file with its CRC, which torch ignores."""
+    with zipfile.ZipFile(file) as parts:
+        damaged = parts.testzip()
+    if damaged is not None:
+        raise ValueError(f"the CRC of {damaged} does not fit")
 
 
 def infer_config(tensors: Mapping[str, Tensor], file: str) -> ModelConfig:
@@ -102,6 +125,9 @@ def infer_config(tensors: Mapping[str, Tensor], file: str) -> ModelConfig:
     rows, width = _shape(tensors, EMBEDDING, file)
     layers = {int(match[1]) for name in tensors if (match := LAYER.match(name))}
     ff_width, _ = _shape(tensors, FIRST_MLP, file)
+    if layers != set(range(len(layers))):
+        lacking = next(number for number in range(len(layers)) if number not in layers)
+        raise CheckpointError(f"{file}: it has a layer {max(layers)}, but no layer {lacking}")
     is_absolute = POSITIONS in tensors
     num_text = rows - NUM_SPECIAL
     if num_text < 1:

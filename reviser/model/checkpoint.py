@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -24,6 +25,7 @@ from reviser import config as settings
 from reviser import tokenizer as tokenizers
 from reviser.config import ModelConfig
 from reviser.errors import CheckpointError, TokenizerError
+from reviser.files import hash_file
 from reviser.model.card import model_card
 from reviser.model.conditioning import try_canvas
 from reviser.model.folder import (
@@ -34,6 +36,7 @@ from reviser.model.folder import (
     FolderConfig,
     Trained,
     Weights,
+    checking_weights,
     find,
     open_weights,
     read_config,
@@ -45,7 +48,7 @@ from reviser.tokenizer import Tokenizer
 __all__ = [
     "CONFIG", "WEIGHTS", "FolderConfig", "Trained", "find", "read_config",
     "save_pretrained", "from_pretrained", "pack_folder", "tokenizer_of", "check_tokenizer",
-    "weights", "load_weights", "read_weights",
+    "weights", "load_weights", "read_weights", "write_weights",
 ]  # fmt: skip
 
 ACTION_TABLES = ("embedding.weight", "head.weight")
@@ -75,15 +78,21 @@ def save_pretrained(
     )
     tensors = _packed(model, weights)
     with replacing_folder(target) as part:
-        settings.dump(folder_config, part / CONFIG)
-        # One entry alone: several would be written in any order, and the file would have another sha256 each time.
-        save_file(tensors, part / WEIGHTS, metadata={"weights": weights})
-        # safetensors makes the file readable by its owner alone.
-        (part / WEIGHTS).chmod((part / CONFIG).stat().st_mode)
+        write_weights(part, tensors, folder_config)
         (part / CARD).write_text(model_card(folder_config, num_parameters(model.config)), encoding="utf-8")
         if tokenizer is not None:
             tokenizer.save(part)
     return target
+
+
+def write_weights(folder: Path, tensors: dict[str, Tensor], described: FolderConfig) -> None:
+    """Write model.safetensors, and config.json with its sha256."""
+    path = folder / WEIGHTS
+    # One entry alone: several would be written in any order, and the file would have another sha256 each time.
+    save_file(tensors, path, metadata={"weights": described.weights})
+    settings.dump(replace(described, weights_sha256=hash_file(path)), folder / CONFIG)
+    # safetensors makes the file readable by its owner alone.
+    path.chmod((folder / CONFIG).stat().st_mode)
 
 
 def from_pretrained(
@@ -94,11 +103,12 @@ def from_pretrained(
     """The model of a folder or hub id, ready to evaluate."""
     folder = find(spec)
     folder_config, source = read_config(folder), folder / WEIGHTS
-    model = make_meta(folder_config.model)
-    _give_storage(model, device, dtype)
-    tensors = read_weights(source)
-    check_packed(tensors, matrices(model), folder_config.weights, str(source))
-    load_weights(model, tensors, str(source))
+    with checking_weights(folder, folder_config):
+        model = make_meta(folder_config.model)
+        _give_storage(model, device, dtype)
+        tensors = read_weights(source)
+        check_packed(tensors, matrices(model), folder_config.weights, str(source))
+        load_weights(model, tensors, str(source))
     try_canvas(model)
     return model.eval()
 
@@ -163,10 +173,19 @@ def load_weights(model: Transformer, tensors: Mapping[str, Tensor], source: str)
         if found[name].shape != place.shape:
             shapes = f"{tuple(found[name].shape)}, but the config says {tuple(place.shape)}"
             raise CheckpointError(f"{source}: tensor {name} has the shape {shapes}")
+        _check_finite(f"{source}: tensor {name}", scales.get(name, found[name]))
         fill(place, found[name], scales.get(name))
     for name in ACTION_TABLES:
         if name in wanted:
             model.get_parameter(name)[model.config.alphabet.size :].zero_()
+
+
+def _check_finite(what: str, tensor: Tensor) -> None:
+    """Refuse NaN and infinity: a model with one of them scores nothing."""
+    # aminmax is one pass without a copy; both ends are NaN where anything is.
+    has_any = tensor.is_floating_point() and tensor.numel()
+    if has_any and not all(end.isfinite() for end in tensor.aminmax()):
+        raise CheckpointError(f"{what} holds NaN or infinity; copy the file again")
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

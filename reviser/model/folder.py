@@ -1,6 +1,6 @@
 """What a model folder says about itself, read without torch: a path or a hub id in, its checked config.json out.
 
-    config.json         the model's settings, how its weights are held, how it was trained
+    config.json         the model's settings, how its weights are held and their sha256, how it was trained
     model.safetensors   the weights, exactly V + 34 action rows
     tokenizer.json      text <-> tokens
     README.md           the model card, made from config.json
@@ -18,6 +18,7 @@ import math
 import os
 import re
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from safetensors import SafetensorError, safe_open
 from reviser import config as settings
 from reviser.config import ModelConfig
 from reviser.errors import CheckpointError, ConfigError, MissingPackageError
+from reviser.files import hash_file
 
 CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
 RUN, CHECKPOINTS = "run.json", "checkpoints"
@@ -86,6 +88,8 @@ class FolderConfig:
     trained: Trained | None = None
     notes: str = ""
     """Text for the end of the card."""
+    weights_sha256: str | None = None
+    """Of model.safetensors; None in folders of version 0.1, which are loaded unchecked."""
 
 
 def find(spec: str | os.PathLike[str] | None) -> Path:
@@ -189,6 +193,24 @@ def open_weights(path: Path, framework: Literal["numpy", "pt"]) -> Iterator[Any]
             yield file
     except SafetensorError as error:
         raise CheckpointError(f"{path} is damaged or cut short ({error}); copy it again") from error
+
+
+@contextmanager
+def checking_weights(folder: Path, described: FolderConfig) -> Iterator[None]:
+    """Refuse damaged weights, which would change texts and results in silence; hashed while the block runs."""
+    path = folder / WEIGHTS
+    if described.weights_sha256 is None:
+        yield
+        return
+    with ThreadPoolExecutor(1) as beside:
+        hashing = beside.submit(hash_file, path)
+        yield
+    found = hashing.result()
+    if found != described.weights_sha256:
+        raise CheckpointError(
+            f"{path} is damaged or was replaced: its sha256 is {found[:12]}..., but {CONFIG} says "
+            f"{described.weights_sha256[:12]}...; copy the folder again"
+        )
 
 
 def count_weights(path: Path) -> int:

@@ -33,6 +33,7 @@ def make_prompts(setup: Setup, words: Words, listener: Listener) -> None:
     from reviser.data.shards import Shards
 
     shards = Shards.open(setup.data_folder, "heldout")
+    shards.verify()
     chosen = shards.plain[: DOCUMENTS_A_PROMPT * setup.num_prompts]
     texts = (shards.tokenizer.decode(shards[i].tolist()) for i in chosen.tolist())
     write_file(setup.prompts_file, "".join(json.dumps({"text": text}) + "\n" for text in texts))

@@ -40,7 +40,7 @@ def edits(document: Document) -> list[Table]:
 
 
 def short_edits(document: Document) -> Table:
-    """A row for each system: GLEU of the first set, F0.5 of all, false edits in clean ones, actions in the first set."""
+    """A row for each system: GLEU of the first set, F0.5 of all, false edits, and actions in the first set."""
     by_set: dict[str, dict[str, Row]] = {}
     for row in document["rows"]:
         by_set.setdefault(row["data"], {})[row["system"]] = row

@@ -29,7 +29,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -258,11 +258,11 @@ class Run:
             part.mkdir()
             _save_tensors(saved.weights, part / MODEL)
             _save_tensors(saved.optimizer, part / OPTIMIZER)
+            sums = {name: hash_file(part / name) for name in (MODEL, OPTIMIZER)}
             if folder_config is not None:
-                config.dump(folder_config, part / CONFIG)
+                config.dump(replace(folder_config, weights_sha256=sums[MODEL]), part / CONFIG)
             if tokenizer is not None:
                 tokenizer.save(part)
-            sums = {name: hash_file(part / name) for name in (MODEL, OPTIMIZER)}
             state = saved.state | {"sha256": {**sums, STATE: _hash_state(saved.state)}}
             (part / STATE).write_text(json.dumps(state, indent=1) + "\n")
             for path in part.iterdir():

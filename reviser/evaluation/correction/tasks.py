@@ -124,6 +124,7 @@ def read_pairs(file: str | Path, n: int | None = None, seed: int = 0) -> Correct
 
 def _read_held_out(folder: Path) -> Iterator[dict[str, Any]]:
     shards = Shards.open(folder, "heldout")
+    shards.verify()
     for document in np.flatnonzero(shards.cuts).tolist():
         ids, cut = shards[document].tolist(), int(shards.cuts[document])
         before, after = (shards.tokenizer.decode(side) for side in (ids[:cut], ids[cut:]))

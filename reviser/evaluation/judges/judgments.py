@@ -17,9 +17,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from reviser.errors import ConfigError, DataError
+from reviser.errors import ConfigError, DataError, make_visible
 from reviser.evaluation.judges.pairs import Key, Pair
-from reviser.evaluation.judges.redaction import make_visible
 from reviser.files import locked
 
 POINTS = {"first": 1.0, "tie": 0.5, "second": 0.0}

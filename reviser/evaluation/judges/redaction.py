@@ -10,21 +10,11 @@ from __future__ import annotations
 
 import json
 
+from reviser.errors import make_visible
+
 HIDDEN = "[key]"
 LONGEST_QUOTE = 200
 """Characters."""
-
-
-def make_visible(text: str) -> str:
-    """Control characters, direction marks and lone surrogates as backslash escapes.
-
-    >>> make_visible("red: \\x1b[31m, caf\\u00e9")
-    'red: \\\\x1b[31m, café'
-    """
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode("ascii")
-        for each in text
-    )
 
 
 def hide_key(text: str, key: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from reviser.errors import ConfigError
 from reviser.evaluation.gap_kinds import GAP_KINDS
-from reviser.evaluation.generations import GenerationFile, Prompt
+from reviser.evaluation.generations import GenerationFile, Prompt, open_generations
 from reviser.evaluation.specs import SystemSpec, parse_systems
 from reviser.evaluation.suites.base import SILENT, Listener, Suite, option
 from reviser.reports.results import hash_files, make_result
@@ -50,8 +50,9 @@ class Writing(Suite):
         self, prompts: Sequence[Prompt], budget: Budget, config: dict[str, Any], listener: Listener
     ) -> dict[str, Any]:
         """Have all systems write what the file lacks, and sum up."""
-        chosen, file = prompts[: self.n], GenerationFile(self.generations)
-        rows = [self._row(spec, budget, chosen, file, listener) for spec in parse_systems(self.system)]
+        chosen = prompts[: self.n]
+        with open_generations(self.generations) as file:
+            rows = [self._row(spec, budget, chosen, file, listener) for spec in parse_systems(self.system)]
         config |= {"n": len(chosen), "seeds": list(self.seeds), "ruler": self.ruler, "temperature": self.temperature}
         about = {"texts": list(self.texts), "generations": hash_files([self.generations])}
         return make_result("generations", rows, config | {"top_k": self.top_k}, self.words, **about)
