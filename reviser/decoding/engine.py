@@ -19,7 +19,7 @@ Shape letters: B rows, d width.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -335,7 +335,7 @@ class Engine:
             cursors=board.cursor[:, None] if canvas.has_cursor else None,
         )
 
-    def _collect(self, board: Board, requests: Sequence[Request]) -> Iterator[tuple[int, Decoded]]:
+    def _collect(self, board: Board, requests: Sequence[Request] | Mapping[int, Request]) -> Iterator[tuple[int, Decoded]]:
         """The results of rows that have finished, which are free from then on."""
         left = board.left.tolist()
         rows = [row for row, owner in enumerate(self.owners) if owner is not None and left[row] == 0]
