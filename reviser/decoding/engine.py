@@ -335,7 +335,9 @@ class Engine:
             cursors=board.cursor[:, None] if canvas.has_cursor else None,
         )
 
-    def _collect(self, board: Board, requests: Sequence[Request] | Mapping[int, Request]) -> Iterator[tuple[int, Decoded]]:
+    def _collect(
+        self, board: Board, requests: Sequence[Request] | Mapping[int, Request]
+    ) -> Iterator[tuple[int, Decoded]]:
         """The results of rows that have finished, which are free from then on."""
         left = board.left.tolist()
         rows = [row for row, owner in enumerate(self.owners) if owner is not None and left[row] == 0]

@@ -94,7 +94,9 @@ class RunningEngine(Engine):
         if (rules.alphabet, rules.operators) != (self.rules.alphabet, self.rules.operators):
             raise ConfigError("a request of a running batch must have the model's own alphabet and operators")
         if rules.max_length > self.rules.max_length:
-            raise ConfigError(f"a canvas of {rules.max_length} tokens is more than the model's {self.rules.max_length}")
+            raise ConfigError(
+                f"a canvas of {rules.max_length} tokens is more than the model's {self.rules.max_length}"
+            )
         self._asked[key] = request
         self._waiting.append((key, request))
         if is_watched:

@@ -40,7 +40,7 @@ def edits(document: Document) -> list[Table]:
 
 
 def short_edits(document: Document) -> Table:
-    """A row for each system: GLEU of the first set, F0.5 of all, false edits in clean ones, what the first set took."""
+    """A row for each system: GLEU of the first set, F0.5 of all, false edits in clean ones, time of the first."""
     by_set: dict[str, dict[str, Row]] = {}
     for row in document["rows"]:
         by_set.setdefault(row["data"], {})[row["system"]] = row
