@@ -11,7 +11,7 @@ import httpx
 import pytest
 from served import make_writer, serving, wait_until
 
-from reviser.decoding.running import RunningEngine
+from reviser.decoding.running_engine import RunningEngine
 from reviser.decoding.writer import Writer
 from reviser.errors import ConfigError
 from reviser.serving.serve_config import ServeConfig, read_token

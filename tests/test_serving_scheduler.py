@@ -120,7 +120,7 @@ def test_what_is_wrong_with_one_request_is_told_to_its_client_alone(writer, sche
 
 
 def test_a_broken_batch_fails_those_in_it_and_the_next_is_new(writer, scheduler, monkeypatch):
-    from reviser.decoding.running import RunningEngine
+    from reviser.decoding.running_engine import RunningEngine
 
     def fail(self):
         raise RuntimeError("broken")

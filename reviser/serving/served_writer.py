@@ -11,7 +11,7 @@ from functools import partial
 from reviser.canvas import apply_unchecked
 from reviser.decoding.presets import DEFAULT, Sampling
 from reviser.decoding.requests import Event, Request
-from reviser.decoding.running import Told
+from reviser.decoding.running_engine import Told
 from reviser.decoding.writer import NUM_ALTERNATIVES, Text, Writer
 from reviser.orders.record import Draft
 from reviser.orders.rng import Random
