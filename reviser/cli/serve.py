@@ -63,7 +63,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     for name, text in LIMITS.items():
         value = getattr(default, name)
         option = f"--{name.replace('_', '-')}"
-        limits.add_argument(option, type=type(value), default=value, metavar="N", help=f"{text} (default {value:g})")
+        limits.add_argument(option, type=type(value), default=value, metavar="N", help=f"{text} (default {value})")
     parser.set_defaults(run=run_serve)
 
 

@@ -2,7 +2,7 @@
 
     add(7, request)          joins at the next step, or when a row is free
     drop(7)                  leaves at once
-    advance() -> Progress    one step: new actions of those who are watched, and results of those who have finished
+    advance() -> StepNews    one step: new actions of those who are watched, and results of those who have finished
 
 The rows, the random numbers and the steps are the engine's, so every request gets what `Engine.write` gives it.
 
@@ -31,7 +31,7 @@ from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft
 
-__all__ = ["RunningEngine", "Progress", "Told", "Draft"]
+__all__ = ["RunningEngine", "StepNews", "Told", "Draft"]
 
 
 class Told(NamedTuple):
@@ -46,7 +46,7 @@ class Told(NamedTuple):
     """One for each action; empty where the engine keeps none."""
 
 
-class Progress(NamedTuple):
+class StepNews(NamedTuple):
     """What a step brought."""
 
     told: list[Told]
@@ -114,12 +114,12 @@ class RunningEngine(Engine):
             self.owners[row] = None
 
     @torch.no_grad()
-    def advance(self) -> Progress:
+    def advance(self) -> StepNews:
         """A step of all rows; on a GPU as many as are taken between two looks at it."""
         self._refill(self._board_here, self._waiting)
         budgets = [budget for budget, owner in zip(self.budgets, self.owners, strict=True) if owner is not None]
         if not budgets:
-            return Progress([], [])
+            return StepNews([], [])
         look_every = 1 if self.device.type == "cpu" else HOST_EVERY
         count = max(min(look_every, max(budgets)), 1)
         for _ in range(count):
@@ -130,7 +130,7 @@ class RunningEngine(Engine):
         for key, _ in done:
             del self._asked[key]
             self._watched.pop(key, None)
-        return Progress(told, done)
+        return StepNews(told, done)
 
     def _tell(self) -> list[Told]:
         rows = [(row, key) for row, key in enumerate(self.owners) if key is not None and key in self._watched]

@@ -7,12 +7,14 @@ b'Error: n=0 must be at least 1'
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from reviser.errors import ReviserError
 
+LOG = logging.getLogger("reviser.serving")
 RETRY_AFTER_S = 1
 """What a client that is turned away is told to wait."""
 KINDS = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -46,6 +48,13 @@ class RequestError(ReviserError):
         if isinstance(error, ReviserError):
             return cls(400, str(error))
         return cls(500, "the server made a mistake; its log says which")
+
+
+def explain_in_stream(path: str, error: Exception) -> dict[str, Any]:
+    """The JSON object of whatever ended a stream; what nobody foresaw is logged."""
+    if not isinstance(error, ReviserError):
+        LOG.error("%s failed", path, exc_info=error)
+    return describe_error(path, RequestError.of(error))
 
 
 def describe_error(path: str, error: RequestError) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class ServeConfig:
 
     @property
     def hosts(self) -> frozenset[str]:
-        """The names that a Host header may hold, or * for all."""
+        """The names that a Host header may hold."""
         named = (*LOOPBACK_NAMES, *self.allow_hosts)
         is_any = self.host in ("0.0.0.0", "::", "")
         return frozenset(name.lower().strip("[]") for name in (named if is_any else (*named, self.host)))

@@ -17,7 +17,7 @@ from reviser.canvas import apply_unchecked
 from reviser.decoding.requests import Event
 from reviser.decoding.writer import NUM_ALTERNATIVES, Text, Writer
 from reviser.proofreading.edits import first_changed
-from reviser.serving.failures import RequestError, describe_error
+from reviser.serving.failures import RequestError, explain_in_stream
 from reviser.serving.protocols.writing_job import (
     Body,
     Number,
@@ -132,7 +132,7 @@ class Completion:
                     yield self._event({"choices": [], "usage": count_usage(item)})
                 yield {"data": "[DONE]"}
         except Exception as error:
-            yield {"data": json.dumps(describe_error(PATH, RequestError.of(error)))}
+            yield {"data": json.dumps(explain_in_stream(PATH, error))}
 
     def _part(self, index: int, text: str) -> dict[str, str]:
         return self._event({"choices": [{"index": index, "text": text, "logprobs": None, "finish_reason": None}]})

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from reviser.decoding.requests import Event
 from reviser.decoding.writer import Text
-from reviser.serving.failures import RequestError, describe_error
+from reviser.serving.failures import RequestError, explain_in_stream
 from reviser.serving.protocols.writing_job import SamplingBody, Tail, WritingJob, gap_limit, list_stops
 from reviser.serving.service import Service
 
@@ -95,7 +95,7 @@ class Infilling:
                     yield _event({"index": 0, "content": rest, "stop": False})
                 yield _event(self._describe(text, ""))
         except Exception as error:
-            yield _event(describe_error(PATH, RequestError.of(error)))
+            yield _event(explain_in_stream(PATH, error))
 
     def _describe(self, text: Text, content: str) -> dict[str, Any]:
         _, stop = self.job.cut(text.new)

@@ -28,7 +28,7 @@ from reviser.orders.record import Draft, to_record
 from reviser.proofreading.choices import Proofreading
 from reviser.proofreading.proofread import check_can_edit
 from reviser.proofreading.rereading import scan_for
-from reviser.serving.failures import RequestError, describe_error
+from reviser.serving.failures import RequestError, explain_in_stream
 from reviser.serving.protocols.writing_job import SamplingBody, check_given, gap_limit
 from reviser.serving.served_writer import ServedWriter, TellEvent
 from reviser.serving.service import Service
@@ -97,7 +97,7 @@ class Watching:
                 else:
                     yield _event("done", self._describe_end(item))
         except Exception as error:
-            yield _event("error", describe_error(PATH, RequestError.of(error)))
+            yield _event("error", explain_in_stream(PATH, error))
 
     def _describe_draft(self) -> dict[str, Any]:
         draft = self.draft
