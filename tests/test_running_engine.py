@@ -43,7 +43,7 @@ def arrivals(draw):
 
 
 @settings(max_examples=40)
-@given(arrivals(), st.integers(1, 3))
+@given(arrivals(), st.integers(1, 6))
 def test_random_arrivals_and_departures_change_no_result(coming, num_rows):
     model, asked = coming
     engine = RunningEngine(model, SAMPLING, num_rows, num_alternatives=2)
@@ -98,3 +98,18 @@ def test_rules_of_another_model_are_refused():
     with pytest.raises(ConfigError, match="a canvas of 41 tokens is more than the model's 40"):
         engine.add(0, Request(Draft.continuation([1], Rules(alphabet, operators, max_length=41))))
     assert not engine.is_busy
+
+
+def test_rows_come_and_go_with_those_who_need_them():
+    engine = RunningEngine(MODELS[0], Sampling(stop_bias=-99.0), num_rows=6)
+    assert engine.num_rows == 1
+    for key in range(9):
+        engine.add(key, Request(Draft.continuation([1], engine.rules), 30, key))
+    engine.advance()
+    assert (engine.num_rows, engine.num_decoding, engine.num_waiting) == (6, 6, 3)
+    for key in range(8):
+        engine.drop(key)
+    engine.advance()
+    assert (engine.num_rows, engine.owners) == (1, [8])
+    with pytest.raises(ConfigError, match="num_rows=0 must be at least 1"):
+        RunningEngine(MODELS[0], num_rows=0)

@@ -54,7 +54,10 @@ class StepNews(NamedTuple):
 
 
 class RunningEngine(Engine):
-    """An engine that is stepped by its owner; its board is as long as the model's canvas."""
+    """An engine that is stepped by its owner; its board is as long as the model's canvas.
+
+    On a CPU it has few rows while few are needed, for idle ones take time, and at most `num_rows`.
+    """
 
     def __init__(
         self,
@@ -64,8 +67,9 @@ class RunningEngine(Engine):
         steps: Steps | None = None,
         num_alternatives: int = 0,
     ) -> None:
-        super().__init__(model, sampling, num_rows, steps, num_alternatives)
-        config = model.config
+        is_here, config = model.embedding.weight.device.type == "cpu", model.config
+        super().__init__(model, sampling, min(num_rows, 1) if is_here else num_rows, steps, num_alternatives)
+        self.most_rows = num_rows
         self.rules = Rules(config.alphabet, frozenset(config.operators), max_length=config.max_length)
         self._board_here = self._keep_board(self.rules, config.max_length)
         self._asked: dict[int, Request] = {}
@@ -116,6 +120,7 @@ class RunningEngine(Engine):
     @torch.no_grad()
     def advance(self) -> StepNews:
         """A step of all rows; on a GPU as many as are taken between two looks at it."""
+        self._fit_rows()
         self._refill(self._board_here, self._waiting)
         budgets = [budget for budget, owner in zip(self.budgets, self.owners, strict=True) if owner is not None]
         if not budgets:
@@ -131,6 +136,32 @@ class RunningEngine(Engine):
             del self._asked[key]
             self._watched.pop(key, None)
         return StepNews(told, done)
+
+    def _fit_rows(self) -> None:
+        """On a CPU, take as many rows as are needed, in powers of two, and give back all but a quarter's worth."""
+        needed = min(len(self._asked), self.most_rows)
+        if self.device.type == "cpu" and not needed <= self.num_rows <= 4 * max(needed, 1):
+            self._resize(min(1 << max(needed - 1, 0).bit_length(), self.most_rows))
+
+    def _resize(self, num_rows: int) -> None:
+        """Rows that are taken move to the front of as many as are wanted."""
+        kept = [row for row, owner in enumerate(self.owners) if owner is not None]
+        before = self._list_rows()
+        owners, budgets = [self.owners[row] for row in kept], [self.budgets[row] for row in kept]
+        self._allocate(num_rows)
+        self._board_here = self._keep_board(self.rules, self.rules.max_length)
+        for old, new in zip(before, self._list_rows(), strict=True):
+            new[: len(kept)] = old[kept]
+        self.owners[: len(kept)], self.budgets[: len(kept)] = owners, budgets
+
+    def _list_rows(self) -> list[torch.Tensor]:
+        """All tensors whose first dimension is the rows."""
+        cache, board = self.cache, self._board_here
+        pointers = () if cache.pointers is None else (cache.pointers,)
+        drawn = self.chances, self.landing_chances, self.steps, self.last
+        written = self.actions, self.scores, self.best_actions, self.best_scores
+        canvases = board.cells, board.clipboard, board.numbers.T
+        return [*cache.keys, *cache.values, *pointers, cache.lengths, self.hidden, *drawn, *written, *canvases]
 
     def _tell(self) -> list[Told]:
         rows = [(row, key) for row, key in enumerate(self.owners) if key is not None and key in self._watched]
