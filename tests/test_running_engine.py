@@ -38,11 +38,11 @@ def arrivals(draw):
     tokens = st.lists(st.integers(0, 18), max_size=8)
     drafts = st.builds(lambda a, b: Draft.infill(a, b, rules), tokens, tokens)
     requests = st.builds(Request, drafts, st.integers(1, 20), st.integers(0, 1 << 40))
-    times = st.tuples(st.integers(0, 30), st.one_of(st.none(), st.integers(0, 25)), st.booleans())
+    times = st.tuples(st.integers(0, 12), st.one_of(st.none(), st.integers(0, 12)), st.booleans())
     return model, draw(st.lists(st.tuples(requests, times), min_size=1, max_size=8))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(arrivals(), st.integers(1, 6))
 def test_random_arrivals_and_departures_change_no_result(coming, num_rows):
     model, asked = coming
@@ -60,10 +60,10 @@ def test_random_arrivals_and_departures_change_no_result(coming, num_rows):
             assert each.first == len(seen)
             seen += zip(each.actions, each.log_probabilities, each.alternatives, strict=True)
         results |= dict(progress.done)
-        if now > 60 and not engine.is_busy:
+        if now > 24 and not engine.is_busy:
             break
     assert (engine.is_busy, engine.num_decoding, engine.num_waiting) == (False, 0, 0)
-    alone = [Engine(model, SAMPLING, 1, num_alternatives=2).write([request])[0] for request, _ in asked]
+    alone = Engine(model, SAMPLING, 1, num_alternatives=2).write([request for request, _ in asked])
     for key, (_, (_, stay, is_watched)) in enumerate(asked):
         assert key in results or stay is not None
         if key in results:

@@ -158,6 +158,25 @@ def test_an_error_of_the_server_says_nothing_of_the_inside(monkeypatch):
         assert "secret" not in answer.text
 
 
+def test_an_error_in_a_stream_is_told_and_logged(monkeypatch, caplog):
+    def fail(self):
+        raise RuntimeError("a secret")
+
+    with caplog.at_level(logging.INFO, "reviser.serving"), serving(WRITER) as served:
+        logging.getLogger("reviser.serving").propagate = True
+        monkeypatch.setattr(RunningEngine, "advance", fail)
+        kinds = {
+            "/v1/trajectories": {"prompt": "a"},
+            "/infill": {"stream": True},
+            "/v1/completions": {"stream": True},
+        }
+        for path, fields in kinds.items():
+            *_, (_, last) = served.events(path, **fields)
+            assert last["error"]["message"] == "the server made a mistake; its log says which"
+            assert f"{path} failed" in caplog.text
+    assert "RuntimeError: a secret" in caplog.text
+
+
 @pytest.mark.parametrize(
     "settings, message",
     [
