@@ -81,24 +81,19 @@ class Service:
 
     def stream(self, work: Callable[[ServedWriter, Told[S]], T]) -> AsyncIterator[S | T]:
         """All that `work` tells on the way, then what it gives. A request that is turned away is so at once."""
-        loop, told = asyncio.get_running_loop(), asyncio.Queue[S]()
+        loop, told = asyncio.get_running_loop(), asyncio.Queue[S | None]()
 
         def tell(item: S) -> None:
             loop.call_soon_threadsafe(told.put_nowait, item)
 
         return self._listen(self._begin(lambda writer: work(writer, tell)), told)
 
-    async def _listen(self, running: asyncio.Task[T], told: asyncio.Queue[S]) -> AsyncIterator[S | T]:
+    async def _listen(self, running: asyncio.Task[T], told: asyncio.Queue[S | None]) -> AsyncIterator[S | T]:
+        # What was told last has been put before the work was done.
+        running.add_done_callback(lambda _: told.put_nowait(None))
         try:
-            while not (running.done() and told.empty()):
-                item = asyncio.create_task(told.get())
-                await asyncio.wait({running, item}, return_when=asyncio.FIRST_COMPLETED)
-                if item.done():
-                    yield item.result()
-                else:
-                    item.cancel()
-                    # What was told last has been put before the work was done.
-                    await asyncio.sleep(0)
+            while (item := await told.get()) is not None:
+                yield item
             yield running.result()
         finally:
             if not running.done():
