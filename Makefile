@@ -62,9 +62,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,dev]"
 	touch $(STAMP)
 
-# The packages of evaluation and of errors, and Triton, whose interpreter runs the GPU's kernels; it exists for Linux alone.
+# The packages of evaluation, of errors and of the server, and Triton, whose interpreter runs the GPU's kernels; it exists for Linux alone.
 $(TEST_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,eval,errors,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,eval,errors,serve,dev]"
 	test "$$(uname)" != Linux || $(BIN)/python -c "import triton" 2> /dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$(TRITON)"
 	touch $(TEST_STAMP)

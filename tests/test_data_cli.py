@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-import reviser.cli.progress_bar
 import reviser.data.corpus
+import reviser.viewer.progress_bar
 from reviser.cli.data import add, parse_bytes, parse_share
-from reviser.cli.progress_bar import count_up, show_progress
 from reviser.errors import ConfigError, DataError, ReviserError
 from reviser.tokenizer import load
+from reviser.viewer.progress_bar import count_up, show_progress
 
 TEXTS = [f"The boat {i} lay still, and gull {i * i} was asleep." for i in range(60)]
 
@@ -156,7 +156,7 @@ def test_ctrl_c_says_how_to_resume(
 
     words = ("prepare", corpus, tmp_path / "out", "--tokenizer", "bytes", "--workers", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(reviser.cli.progress_bar, "_Lines", lambda title: Interrupted())
+        patch.setattr(reviser.viewer.progress_bar, "_Lines", lambda title: Interrupted())
         assert run(*words) == 130
     assert capsys.readouterr() == ("", "stopped; run the same command again to resume\n")
     assert run(*words) == 0
@@ -194,7 +194,7 @@ def test_ctrl_c_does_not_wait_for_a_tokenizer(corpus: Path, tmp_path: Path) -> N
 def test_progress_is_lines_in_a_log(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reviser.cli.progress_bar, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(reviser.viewer.progress_bar, "LINE_EVERY_S", 0.0)
     run("prepare", corpus, tmp_path / "out", "--tokenizer", "bytes", "--workers", 1)
     assert capsys.readouterr().err == "prepare: 100%, 60 documents, 0.0M tokens, 0.0 MB of text\n"
 
@@ -202,7 +202,7 @@ def test_progress_is_lines_in_a_log(
 def test_counted_work_says_how_much_is_done(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reviser.cli.progress_bar, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(reviser.viewer.progress_bar, "LINE_EVERY_S", 0.0)
     with count_up("evalppl", 2000) as advance:
         advance(500)
         advance(1500)

@@ -32,6 +32,7 @@ COMMANDS = (
     "model_folders",
     "write",
     "edit",
+    "serve",
     "evaluate",
     "reproduce",
     "report",

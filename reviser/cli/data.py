@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reviser.cli.command import add_command, check_positive, format_json, looks_like_file
-from reviser.cli.progress_bar import show_progress
 from reviser.errors import ConfigError, DataError, make_visible
+from reviser.viewer.progress_bar import show_progress
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Iterator
 
-    from reviser.cli.progress_bar import ProgressBar
     from reviser.data.corpus import PrepareProgress
     from reviser.data.shards import Header
+    from reviser.viewer.progress_bar import ProgressBar
 
 NAMED_KINDS = 5
 SAMPLE_BYTES = 1_000_000

@@ -222,7 +222,7 @@ def _progress(args: argparse.Namespace, source: GivenText) -> Iterator[TellProgr
     if args.json or args.live:
         yield None
         return
-    from reviser.cli.progress_bar import show_progress
+    from reviser.viewer.progress_bar import show_progress
 
     with show_progress(source.name) as bar:
         yield lambda done, total: bar.show(done, total, f"{done:,} of {total:,} windows")

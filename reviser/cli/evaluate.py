@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from reviser.cli.command import add_command, add_out, print_result
 from reviser.cli.fields import add_fields, from_args
-from reviser.cli.progress_bar import count_up
 from reviser.evaluation.plan import EvalAll
 from reviser.evaluation.suites import SUITES, Listener, Suite
+from reviser.viewer.progress_bar import count_up
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

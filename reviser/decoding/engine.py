@@ -19,7 +19,7 @@ Shape letters: B rows, d width.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -84,10 +84,17 @@ class Engine:
         if num_rows < 1:
             raise ConfigError(f"num_rows={num_rows} must be at least 1")
         config = model.config
-        self.model, self.sampling, self.num_rows = model, sampling, num_rows
+        self.model, self.sampling = model, sampling
         self.stepper = steps_for(model) if steps is None else steps
         self.device, self.dtype = model.embedding.weight.device, model.embedding.weight.dtype
         self.chooser = chooser_for(sampling, config.alphabet, self.device)
+        self.num_alternatives = min(num_alternatives, config.alphabet.size)
+        self._allocate(num_rows)
+
+    def _allocate(self, num_rows: int) -> None:
+        """All that is kept for each row, empty."""
+        config = self.model.config
+        self.num_rows = num_rows
         self.cache = Cache.empty(config, num_rows, self.device, self.dtype)
         self.hidden = torch.zeros(num_rows, config.width, device=self.device, dtype=self.dtype)
         self.chances, self.landing_chances = (
@@ -100,7 +107,6 @@ class Engine:
         self.scores = torch.zeros(num_rows, config.context + 1, device=self.device)
         recorded = self.actions, self.scores, self.steps, self.last
         self._record_arrays = ChoiceLog(*(each.numpy() for each in recorded)) if self.device.type == "cpu" else None
-        self.num_alternatives = min(num_alternatives, config.alphabet.size)
         shape = num_rows, config.context + 1, self.num_alternatives
         self.best_actions = torch.zeros(shape, dtype=torch.int64, device=self.device)
         self.best_scores = torch.zeros(shape, device=self.device)
@@ -335,7 +341,9 @@ class Engine:
             cursors=board.cursor[:, None] if canvas.has_cursor else None,
         )
 
-    def _collect(self, board: Board, requests: Sequence[Request]) -> Iterator[tuple[int, Decoded]]:
+    def _collect(
+        self, board: Board, requests: Sequence[Request] | Mapping[int, Request]
+    ) -> Iterator[tuple[int, Decoded]]:
         """The results of rows that have finished, which are free from then on."""
         left = board.left.tolist()
         rows = [row for row, owner in enumerate(self.owners) if owner is not None and left[row] == 0]

@@ -156,6 +156,11 @@ class Writer:
         return f"Writer({self.name}, {self.model.embedding.weight.device}, {self.precision})"
 
     @property
+    def kernels(self) -> CpuStep | None:
+        """What takes the model's steps where that is not the fastest exact way."""
+        return self._steps
+
+    @property
     def precision(self) -> str:
         """What matrix products are computed in."""
         return "int8" if self._steps else str(self.model.embedding.weight.dtype).removeprefix("torch.")

@@ -96,7 +96,7 @@ def _trace(draft: Draft, attempt: Attempt) -> tuple[list[int], Canvas, list[_Tou
     for action, score in zip(attempt.actions, attempt.log_probabilities, strict=True):
         before, canvas = canvas, apply_unchecked(canvas, action, alphabet)
         way += score
-        first = _first_changed(before, action, alphabet)
+        first = first_changed(before, action, alphabet)
         if first is None:
             is_leaving = is_leaving or before.cursor != canvas.cursor
             continue
@@ -109,7 +109,7 @@ def _trace(draft: Draft, attempt: Attempt) -> tuple[list[int], Canvas, list[_Tou
     return origins, canvas, touches, is_leaving
 
 
-def _first_changed(canvas: Canvas, action: int, alphabet: Alphabet) -> int | None:
+def first_changed(canvas: Canvas, action: int, alphabet: Alphabet) -> int | None:
     """The place where an action begins to change the canvas; None where it changes nothing."""
     if alphabet.is_insert(action):
         return canvas.cursor - canvas.is_replacing

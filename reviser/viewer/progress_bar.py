@@ -28,7 +28,8 @@ class _Lines:
     def show(self, done: float, total: float | None, text: str) -> None:
         if time.monotonic() - self._shown_at >= LINE_EVERY_S:
             share = f"{100 * done / total:.0f}%, " if total else ""
-            print(f"{self._title}: {share}{text}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"{self._title}: {share}{text}\n")
+            sys.stderr.flush()
             self._shown_at = time.monotonic()
 
 

@@ -1,0 +1,155 @@
+"""Our own protocol: POST /v1/trajectories sends every action as it is chosen, as server-sent events.
+
+event: draft     what is on the canvas before the first action
+event: action    one action, its probability and the alternatives
+event: done      the text, and the trajectory as a trajectory file keeps it
+event: error     what ended it instead
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import Field, StrictBool, StrictInt, StrictStr
+from sse_starlette import EventSourceResponse
+from starlette.responses import Response
+
+from reviser.canvas import Rules
+from reviser.decoding.gap_filling import GapLimits
+from reviser.decoding.presets import SCAN, Sampling
+from reviser.decoding.requests import Event, check_room
+from reviser.decoding.writer import Text, Writer
+from reviser.orders.record import Draft, to_record
+from reviser.proofreading.choices import Proofreading
+from reviser.proofreading.proofread import check_can_edit
+from reviser.proofreading.rereading import scan_for
+from reviser.serving.failures import RequestError, explain_in_stream
+from reviser.serving.protocols.writing_job import SamplingBody, check_given, gap_limit
+from reviser.serving.served_writer import ServedWriter, TellEvent
+from reviser.serving.service import Service
+
+PATH = "/v1/trajectories"
+
+
+class TrajectoryBody(SamplingBody):
+    """One of: a prompt to continue; a prefix and a suffix with a gap between them; a text to edit."""
+
+    prompt: StrictStr | None = None
+    prefix: StrictStr | None = None
+    suffix: StrictStr | None = None
+    text: StrictStr | None = Field(None, description="A text to edit, short enough for the model's canvas.")
+    max_tokens: StrictInt | None = Field(None, description="Default: none for a continuation, 64 for a gap.")
+    number: StrictInt = Field(0, ge=0, description="Which of the texts of this seed.")
+    canvas: StrictBool = Field(False, description="Whether each action comes with the text after it.")
+
+    def draft(self, writer: Writer) -> Draft:
+        given = [name for name in ("prompt", "prefix", "suffix", "text") if getattr(self, name) is not None]
+        if given == ["prompt"]:
+            return writer.continuation(self.prompt or "", self.max_tokens)
+        if given == ["text"]:
+            return self._edit(writer)
+        if given and set(given) <= {"prefix", "suffix"}:
+            parts = [self.prefix or "", self.suffix or ""]
+            return writer.gaps(parts, GapLimits(gap_limit(self.max_tokens, "gap")))
+        raise RequestError(400, "give one of: prompt; prefix and suffix; text")
+
+    def _edit(self, writer: Writer) -> Draft:
+        config = writer.model.config
+        check_can_edit(config, writer.name)
+        rules = Rules(config.alphabet, frozenset(config.operators), max_length=config.max_length)
+        return Draft.edit(writer.tokenizer.encode(self.text or ""), rules)
+
+    def chosen_sampling(self) -> Sampling:
+        if self.text is None:
+            return self.sampling()
+        return self.sampling(replace(SCAN, scan=scan_for(Proofreading())))
+
+
+class Watching:
+    """The events of one request."""
+
+    def __init__(self, service: Service, body: TrajectoryBody) -> None:
+        self.service, self.body, self.sampling = service, body, body.chosen_sampling()
+        texts = {name: getattr(body, name) or "" for name in ("prompt", "prefix", "suffix", "text")}
+        check_given(service.config, **texts)
+        self.draft = body.draft(service.writer)
+        check_room(self.draft, service.writer.model.config, body.max_actions)
+        self._tokenizer = service.writer.tokenizer
+
+    def events(self) -> AsyncIterator[dict[str, str]]:
+        return self._send(self.service.stream(self._work))
+
+    def _work(self, writer: ServedWriter, tell: TellEvent) -> Text:
+        body = self.body
+        return writer.follow(self.draft, tell, body.max_actions, body.seed or 0, self.sampling, body.number)
+
+    async def _send(self, items: AsyncIterator[Event | Text]) -> AsyncIterator[dict[str, str]]:
+        yield _event("draft", self._describe_draft())
+        try:
+            async for item in items:
+                if isinstance(item, Event):
+                    yield _event("action", self._describe_action(item))
+                else:
+                    yield _event("done", self._describe_end(item))
+        except Exception as error:
+            yield _event("error", explain_in_stream(PATH, error))
+
+    def _describe_draft(self) -> dict[str, Any]:
+        draft = self.draft
+        return {
+            "model": self.service.writer.name,
+            "text": self._tokenizer.decode(draft.tokens),
+            "tokens": list(draft.tokens),
+            "pieces": self._tokenizer.pieces(draft.tokens),
+            "cursor": draft.cursor,
+            "marks": list(draft.marks),
+        }
+
+    def _describe_action(self, event: Event) -> dict[str, Any]:
+        fields = {
+            "step": event.step,
+            **self._name(event.action, event.log_probability),
+            "cursor": event.canvas.cursor,
+            "alternatives": [self._name(*each) for each in event.alternatives],
+        }
+        if self.body.canvas:
+            fields["text"] = self._tokenizer.decode(event.canvas.tokens)
+        return fields
+
+    def _name(self, action: int, score: float) -> dict[str, Any]:
+        alphabet = self._tokenizer.alphabet
+        if alphabet.is_insert(action):
+            named = {"action": "INSERT", "piece": self._tokenizer.decode([action])}
+        else:
+            named = {"action": alphabet.name(action)}
+        return {"id": action, **named, "probability": math.exp(score), "log_probability": score}
+
+    def _describe_end(self, text: Text) -> dict[str, Any]:
+        return {
+            "text": text.text,
+            "new": text.new,
+            "ended_by": text.ended_by,
+            "num_actions": text.num_actions,
+            "num_tokens": text.num_tokens,
+            "log_probability": text.log_probability,
+            "trajectory": to_record(text.trajectory, text=text.text),
+        }
+
+
+def _event(kind: str, fields: dict[str, Any]) -> dict[str, str]:
+    return {"event": kind, "data": json.dumps(fields, ensure_ascii=False)}
+
+
+def make_trajectory_routes(service: Service) -> APIRouter:
+    routes = APIRouter(tags=["reviser"])
+
+    @routes.post(PATH, summary="Watch a model write or edit, action by action")
+    async def watch(body: TrajectoryBody) -> Response:
+        return EventSourceResponse(Watching(service, body).events(), sep="\n")
+
+    return routes

@@ -1,0 +1,54 @@
+"""The jobs of `Writer` for one client of a server: whatever it writes and reads is done in the running batch.
+
+So a text from the server is the text that the command line writes with the same seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from reviser.canvas import apply_unchecked
+from reviser.decoding.presets import DEFAULT, Sampling
+from reviser.decoding.requests import Event, Request
+from reviser.decoding.running_engine import Told
+from reviser.decoding.writer import NUM_ALTERNATIVES, Text, Writer
+from reviser.orders.record import Draft
+from reviser.orders.rng import Random
+from reviser.serving.scheduler import Scheduler, Task
+
+TellEvent = Callable[[Event], None]
+
+
+class ServedWriter(Writer):
+    """A writer's view for one task."""
+
+    def __init__(self, writer: Writer, scheduler: Scheduler, task: Task) -> None:
+        vars(self).update(vars(writer))
+        self._scheduler, self.task = scheduler, task
+
+    def write(
+        self, requests: Sequence[Request], sampling: Sampling = DEFAULT, num_alternatives: int = 0
+    ) -> list[Text]:
+        written = self._scheduler.write(self.task, requests, sampling, num_alternatives)
+        return [self._read(request.draft, each) for request, each in zip(requests, written, strict=True)]
+
+    def read(self, texts: Sequence[Sequence[int]], begins: Sequence[int] | None = None) -> list[list[float]]:
+        return self._scheduler.call(self.task, partial(super().read, texts, begins))
+
+    def follow(
+        self, draft: Draft, tell: TellEvent, max_actions: int, seed: int, sampling: Sampling, number: int = 0
+    ) -> Text:
+        """The text of a draft; `tell` hears of every action as `Writer.stream` would give it, in another thread."""
+        canvas, alphabet = draft.canvas, draft.rules.alphabet
+
+        def watch(_: int, told: Told) -> None:
+            nonlocal canvas
+            each = zip(told.actions, told.log_probabilities, told.alternatives, strict=True)
+            for step, (action, score, alternatives) in enumerate(each, told.first):
+                canvas = apply_unchecked(canvas, action, alphabet)
+                tell(Event(step, action, score, alternatives, canvas))
+
+        request = Request(draft, max_actions, Random.of(seed, 0, number).state)
+        [decoded] = self._scheduler.write(self.task, [request], sampling, NUM_ALTERNATIVES, watch)
+        return self._read(draft, decoded)
