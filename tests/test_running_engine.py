@@ -42,7 +42,7 @@ def arrivals(draw):
     return model, draw(st.lists(st.tuples(requests, times), min_size=1, max_size=8))
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(arrivals(), st.integers(1, 6))
 def test_random_arrivals_and_departures_change_no_result(coming, num_rows):
     model, asked = coming
