@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -281,7 +281,11 @@ def run_tokenizer(args: argparse.Namespace) -> int:
     try:
         with show_progress("tokenizer") as bar:
             # In a thread: it is outside Python for minutes, and Ctrl-C would wait for it. Nothing is half done then.
-            tokenizer = ThreadPoolExecutor(1).submit(train, reading.texts(bar), args.size).result()
+            learning = ThreadPoolExecutor(1).submit(train, reading.texts(bar), args.size)
+            # A signal that reaches the thread does not wake whoever waits for it without an end.
+            while not wait([learning], timeout=0.2).done:
+                pass
+            tokenizer = learning.result()
     except KeyboardInterrupt:
         print("stopped; nothing was written", file=sys.stderr, flush=True)
         os._exit(130)
