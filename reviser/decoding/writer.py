@@ -240,9 +240,7 @@ class Writer:
         num_alternatives: int = 0,
     ) -> list[Text]:
         """`infill` of the parts around gaps."""
-        n, best_of, max_actions, seed = _check_all_whole(n=n, best_of=best_of, max_actions=max_actions, seed=seed)
-        if n < 1 or best_of < 1:
-            raise ConfigError(f"n={n} and best_of={best_of} must be at least 1")
+        n, best_of, max_actions, seed = _check_counts(n, best_of, max_actions, seed)
         _check_sampling(sampling)
         limits = limits or GapLimits()
         found: dict[str, Text] = {}
@@ -397,9 +395,7 @@ class Writer:
         num_alternatives: int = 0,
     ) -> list[Text]:
         """`n` texts from each draft, in the order of the drafts, each the best of `best_of`."""
-        n, best_of, max_actions, seed = _check_all_whole(n=n, best_of=best_of, max_actions=max_actions, seed=seed)
-        if n < 1 or best_of < 1:
-            raise ConfigError(f"n={n} and best_of={best_of} must be at least 1")
+        n, best_of, max_actions, seed = _check_counts(n, best_of, max_actions, seed)
         requests = [
             Request(each, max_actions, Random.of(seed, place, number).state)
             for place, each in enumerate(drafts)
@@ -466,6 +462,13 @@ def _list_prompts(prompts: Any) -> list[str]:
 
 def _check_all_whole(**values: Any) -> tuple[int, ...]:
     return tuple(check_whole(name, value) for name, value in values.items())
+
+
+def _check_counts(n: Any, best_of: Any, max_actions: Any, seed: Any) -> tuple[int, ...]:
+    counts = _check_all_whole(n=n, best_of=best_of, max_actions=max_actions, seed=seed)
+    if min(counts[:2]) < 1:
+        raise ConfigError(f"n={n} and best_of={best_of} must be at least 1")
+    return counts
 
 
 def _check_sampling(sampling: Any) -> None:
