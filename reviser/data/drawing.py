@@ -59,8 +59,10 @@ def draw_examples(order: Order, rules: Rules, examples: Examples, capacity: int,
 def history_sizes(examples: Examples, drawn: Rows, rules: Rules) -> npt.NDArray[np.int64]:
     """Positions each example takes: the history of its draft and its trajectory."""
     given = np.concatenate([examples.suffix[:, None], examples.inner[:, :, 1]], axis=1)
-    way = given > 0 if rules.has_jumps else num_moves(given)
-    num_drafted = examples.prefix + examples.drafted + given.sum(axis=1) + way.sum(axis=1)
+    way = (given > 0 if rules.has_jumps else num_moves(given)).sum(axis=1)
+    if rules.has_jumps:
+        way = np.where(examples.drafted > 0, 2, way)
+    num_drafted = examples.prefix + examples.drafted + given.sum(axis=1) + way
     sizes: npt.NDArray[np.int64] = num_drafted + drawn.actions.shape[1] - drawn.begins
     return sizes
 

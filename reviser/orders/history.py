@@ -8,6 +8,11 @@ A draft with several gaps visits them all, so that the history says where they a
     visits 3, cursor 1           history  a   b    c     d      JUMP 3   JUMP 1
                                  canvas   a|  ab|  abc|  abcd|  abc|d    a|bcd
 
+So does a text to be changed, if there are JUMPs: it visits its first place, and the cursor goes to its last.
+
+    visits 0, cursor 4           history  a   b    c     d      JUMP 0   JUMP 4
+                                 canvas   a|  ab|  abc|  abcd|  |abcd    abcd|
+
 `draft_history` defines this. replay.py writes the same history in a kernel; tests hold the two equal.
 
 >>> from reviser.actions import Alphabet

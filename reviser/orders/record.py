@@ -77,20 +77,27 @@ class Draft:
 
     @classmethod
     def revision(cls, prefix: Sequence[int], middle: Sequence[int], suffix: Sequence[int], rules: Rules) -> Draft:
-        """A text to be changed between two that are protected."""
+        """A text to be changed between two that are protected; without one, a gap between them.
+
+        By JUMPs, the history visits where the text begins and then its end. So it says what may be changed, and
+        neither a continuation nor gaps, which are visited from the last to the first, begin like that.
+        """
         start, end = len(prefix), len(prefix) + len(middle)
         size = end + len(suffix)
         spans = [span for span in ((0, start), (end, size)) if span[0] < span[1]]
         closed = [*([0] if prefix else []), *([size] if suffix else [])]
-        return cls((*prefix, *middle, *suffix), end, rules, protect(size, spans, closed))
+        visits = (start,) if middle and rules.has_jumps else ()
+        return cls((*prefix, *middle, *suffix), end, rules, protect(size, spans, closed), visits)
 
     @classmethod
     def edit(cls, tokens: Sequence[int], rules: Rules, marks: Sequence[int] = ()) -> Draft:
-        """A text to be changed, with the cursor behind it or, where that is closed, at the last open boundary."""
+        """A text to be changed, with the cursor behind it or, where that is closed, at the last open boundary; by
+        JUMPs, the history visits the first one."""
         places = Canvas(tuple(tokens), marks=tuple(marks)).open_boundaries()
         if not places:
             raise ConfigError("all of the text is protected; leave some of it open")
-        return cls(tuple(tokens), places[-1], rules, tuple(marks))
+        visits = (places[0],) if rules.has_jumps and places[0] < places[-1] else ()
+        return cls(tuple(tokens), places[-1], rules, tuple(marks), visits)
 
     @property
     def actions(self) -> tuple[int, ...]:

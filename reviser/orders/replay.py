@@ -346,8 +346,9 @@ def write_draft(history: Array, tokens: Array, first: int, prefix: int, target: 
                 drafted: int, inner: Array, num_text: int, has_jumps: int) -> int:  # fmt: skip
     """history.py's `draft_history` of a prefix, a draft and a suffix with the cursor behind the draft; its length.
 
-    inner[0::2] are the sizes of gaps in the target and inner[1::2] those of what is given behind them: with any of
-    these there is no draft, and the cursor goes through all gaps to the first.
+    By JUMPs the cursor goes to the draft's front first. inner[0::2] are the sizes of gaps in the target and
+    inner[1::2] those of what is given behind them: with any of these there is no draft, and the cursor goes through
+    all gaps to the first.
     """
     for j in range(prefix):
         history[j] = tokens[first + j]
@@ -362,6 +363,10 @@ def write_draft(history: Array, tokens: Array, first: int, prefix: int, target: 
         place += inner[k + 1]
     for j in range(suffix):
         history[count + j] = tokens[first + prefix + target + j]
+    if drafted and has_jumps:
+        history[count + suffix] = num_text + JUMPS + prefix
+        history[count + suffix + 1] = num_text + JUMPS + count
+        return count + suffix + 2
     gap = count
     count = _write_way(history, count + suffix, count + suffix, suffix, num_text, has_jumps)
     for k in range(len(inner) - 1, 0, -2):
