@@ -11,13 +11,17 @@ PYTEST := NUMBA_CACHE_DIR=$(CURDIR)/.venv/numba $(BIN)/python -m pytest -n auto 
 
 .PHONY: demo test test-all offline-eval check bench format docs samples clean
 
-# A terminal shows the canvas while it is edited; elsewhere each action is printed as a line.
+# A terminal shows the canvas while it is edited; elsewhere each action of the second is printed as a line.
 demo: $(STAMP)
 	@mkdir -p build
-	$(BIN)/reviser generate "The old lighthouse" --seed 144 --keep-moves --live \
-		--out build/demo.jsonl --html build/demo.html
-	@test -t 1 || $(BIN)/reviser trajectory show build/demo.jsonl
-	@echo "build/demo.html replays it; more: $(BIN)/reviser infill 'The old lighthouse ___ until morning.' --live"
+	@echo "Proofread: The keeper lighted the lamp evry night untill morning, and nobody new why."
+	$(BIN)/reviser edit "The keeper lighted the lamp evry night untill morning, and nobody new why." --live --html build/edits.html
+	@echo "Fill the gaps of: The ___ lighthouse ___ until ___."
+	$(BIN)/reviser infill "The ___ lighthouse ___ until ___." --seed 2 --live --out build/filled.jsonl
+	@test -t 1 || $(BIN)/reviser trajectory show build/filled.jsonl
+	@echo "Continue: The old lighthouse"
+	$(BIN)/reviser generate "The old lighthouse" --seed 1 --max-tokens 60 --live --html build/demo.html
+	@echo "build/edits.html shows the changes, build/demo.html replays the last text. More: $(BIN)/reviser edit FILE --review"
 
 test: $(TEST_STAMP)
 	$(PYTEST)

@@ -17,8 +17,10 @@ from scripted import ScriptedWriter, fix
 from test_cli_live import Terminal
 from test_cli_write import fail, make_folder, run
 from test_proofread import big_markdown
+from tiny import random_model
 
 from reviser.cli import main
+from reviser.config import ModelConfig
 from reviser.decoding.writer import Writer
 from reviser.errors import DataError
 from reviser.model.checkpoint import save_pretrained
@@ -26,6 +28,7 @@ from reviser.proofreading.changes import make_diff, quote
 from reviser.proofreading.edits import Edit
 from reviser.proofreading.proofread import Edited
 from reviser.proofreading.text_files import read_text_file
+from reviser.tokenizer import load
 
 TEXT = "I recieve teh mail.\n\n    teh code\n\nIt is `teh` naïve teh end.\n"
 
@@ -266,10 +269,12 @@ def test_standard_input_that_is_empty_or_needed_for_answers_is_refused(
     assert fail(capsys, *edit, "-").startswith("standard input is not UTF-8 text")
 
 
-def test_a_model_that_cannot_edit_says_what_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
-    line = fail(capsys, "edit", "Read teh mail.")
+def test_a_model_that_cannot_edit_says_what_is_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = ModelConfig(num_text=257, pad=256, num_layers=1, width=32, num_heads=2, ff_width=32, context=64)
+    folder = save_pretrained(random_model(config), tmp_path / "tiny", load("bytes"))
+    line = fail(capsys, "edit", "Read teh mail.", "--model", folder)
     assert line == (
-        "reviser-small cannot edit: it has the operators move, and editing needs delete or replace; "
+        f"{folder} cannot edit: it has the operators move, and editing needs delete or replace; "
         "use a model that was trained on edits"
     )
 

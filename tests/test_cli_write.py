@@ -391,4 +391,4 @@ def test_a_text_that_ends_in_a_space_is_noted_once(model: str, capsys: pytest.Ca
 
 def test_info_without_a_folder_shows_the_shipped_model(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = run(capsys, "info", "--json")
-    assert json.loads(out)["num_parameters"] == 30_173_760
+    assert json.loads(out)["num_parameters"] == 30_337_600

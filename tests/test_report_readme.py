@@ -60,6 +60,20 @@ def test_a_tables_number_is_one_that_its_result_has(tmp_path: Path) -> None:
             fill(f"<!-- table: {name} -->\n{END}", tables, "x.md")
 
 
+def test_a_marker_may_ask_for_some_rows_and_columns() -> None:
+    table = Table("t", ("a", "b", "c"), (("1", "2", "3"), ("4", "5", "6"), ("7", "8", "9")))
+    text = f"<!-- table: t rows 3,1 columns 1,3 -->\n{END}"
+    assert fill(text, {"t": table}, "x.md").text.split("\n")[1:-1] == [
+        "| a | c |",
+        "|---|---|",
+        "| 7 | 9 |",
+        "| 1 | 3 |",
+    ]
+    for asked, what in (("rows 4", "rows 4"), ("columns 1,0", "columns 1,0")):
+        with pytest.raises(DataError, match=f"^x.md, line 1: {what} of a table with 3; name some of 1 to 3$"):
+            fill(f"<!-- table: t {asked} -->\n{END}", {"t": table}, "x.md")
+
+
 @pytest.mark.parametrize(
     "name, count",
     [
@@ -88,7 +102,7 @@ def told(measure: dict[str, float]) -> str:
     return show_any({"value": abs(measure["value"]), "error": measure["error"]})
 
 
-README = " ".join((ROOT / "README.md").read_text("utf-8").split())
+README = " ".join(" ".join((ROOT / name).read_text("utf-8").split()) for name in ("README.md", "docs/reproduce.md"))
 
 
 def test_speeds_in_readme_and_docs_are_those_of_the_results() -> None:

@@ -256,7 +256,7 @@ def test_a_gap_takes_no_more_tokens_than_the_command_allows(tmp_path: Path) -> N
     [text], [longer] = (
         writer.infill("a", "b", max_actions=150, sampling=never, **limit) for limit in ({}, {"max_tokens": None})
     )
-    assert text.num_tokens == LONGEST_GAP == 64
+    assert text.num_tokens == LONGEST_GAP == 128
     assert longer.num_tokens > 64
 
 

@@ -58,7 +58,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "  reviser edit draft.tex --model runs/edits --review --in-place",
         description="Proofread texts and files of any length. Code, links, quotations, math and markup stay as they "
         "are. The edited text goes to standard output unless an option says otherwise. The model must have been "
-        "trained on edits; the shipped one was not. Exit code 1 means that --check found something.",
+        "trained on edits, as the shipped one was. Exit code 1 means that --check found something.",
     )
     parser.add_argument(
         "inputs", metavar="TEXT", nargs="+", help="a text, the names of files, or - for standard input"

@@ -238,7 +238,7 @@ class Engine:
         if sampling.scan and self.cache.pointers is not None and self._has_landings(board):
             landings = score_landings(self._queries(), self.cache.pointers, board.landings())
             found = scan(log_p, landings, board.cursor, self.steps == 0, self.model.config.alphabet, sampling.scan)
-            return Chosen(*found)
+            return Chosen(found.rows, found.actions, log_p, found.landed)
         rows = self.chooser.draw(
             log_p,
             valid,

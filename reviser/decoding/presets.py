@@ -99,12 +99,12 @@ class Sampling:
 
 
 DEFAULT = Sampling(temperature=1.0, top_k=50, min_p=0.06, calm=True)
-"""The lowest perplexity to a separate model at equal diversity, for the shipped model (docs/decoding.md)."""
+"""The lowest perplexity to a separate model at equal diversity, for version 0.1's model (docs/decoding.md)."""
 PAPER = Sampling(temperature=0.9, top_k=50)
 GREEDY = Sampling(temperature=0)
 SCAN = Sampling(temperature=0, scan=0.4)
 """For proofreading, where the least probability that can matter takes the place of this one."""
 NAMED = {"default": DEFAULT, "paper": PAPER, "greedy": GREEDY, "scan": SCAN}
 """The presets by name."""
-LONGEST_GAP = 64
-"""Tokens that fill a gap at most, unless another limit is given; the shipped model learned gaps of up to 63."""
+LONGEST_GAP = 128
+"""Tokens that fill a gap at most, unless another limit is given; the shipped model learned gaps of up to 127."""

@@ -87,9 +87,6 @@ def read_on(
     """What a reader does next (scanning.py), and how probable that is; `cursor` is None before the first action."""
     stop, jump = alphabet.num_text + STOP, alphabet.num_text + JUMP
     p = [math.exp(each) for each in log_p]
-    if cursor is None and sum(p[alphabet.num_text :]) > 0:
-        others = sum(p[alphabet.num_text :])
-        p = [0.0] * alphabet.num_text + [each / others for each in p[alphabet.num_text :]]
     left = p[stop] + p[jump]
     if 1 - left >= least:
         best = max((action for action in range(len(p)) if action not in (stop, jump)), key=lambda action: p[action])

@@ -39,8 +39,6 @@ class Found(NamedTuple):
     """[B]: all JUMPs as the row they share."""
     actions: Tensor
     """[B]."""
-    log_p: Tensor
-    """[B, A]: the log-probabilities of actions."""
     landed: Tensor
     """[B]: what makes a JUMP's log-probability that of a change there, given that there is none before; 0 for other
     actions."""
@@ -52,11 +50,10 @@ def scan(
     """The next action of readers who pass over changes less probable than `least`.
 
     log_p [B, A] are those of valid actions, landings [B, L + 1] the log-probabilities of where a JUMP goes; is_first
-    [B] says whether it is a row's first action. At first the cursor [B] stands behind the text, where an INSERT would
-    continue it, so there is none; later a reader does not go back.
+    [B] says whether it is a row's first action. At first the cursor [B] stands behind the text and everything is
+    ahead of a reader, who later does not go back.
     """
     stop, jump = alphabet.num_text + STOP, alphabet.num_text + JUMP
-    log_p = _without_continuing(log_p, is_first, alphabet)
     stops, jumps = (log_p[:, each].double().exp() for each in (stop, jump))
     changes = (1 - stops - jumps).clamp(min=0)
     places = torch.arange(landings.shape[1], device=log_p.device)
@@ -74,12 +71,4 @@ def scan(
     is_jump = rows == jump
     given = chances.gather(1, due[:, None])[:, 0].log().float() - log_p[:, jump]
     actions = torch.where(is_jump, alphabet.jump(0) + due, rows)
-    return Found(rows, actions, log_p, torch.where(is_jump, given, 0.0))
-
-
-def _without_continuing(log_p: Tensor, is_first: Tensor, alphabet: Alphabet) -> Tensor:
-    """The log-probabilities of a first action other than an INSERT, where there is another."""
-    without = log_p.clone()
-    without[:, : alphabet.num_text] = -torch.inf
-    is_left = is_first & (without.amax(dim=-1) > -torch.inf)
-    return torch.where(is_left[:, None], without.log_softmax(dim=-1), log_p)
+    return Found(rows, actions, torch.where(is_jump, given, 0.0))

@@ -26,7 +26,7 @@ Read = Callable[[Sequence[Sequence[int]], Sequence[int]], Sequence[Sequence[floa
 a text that is too long to read."""
 Shown = tuple[str, str, str, Sequence[Edit]]
 """The context on the left, a text, the context on the right, and edits of the text."""
-BIAS, ACTIONS, READING = -1.46, 0.43, 0.16
+BIAS, ACTIONS, READING = -1.53, 0.48, 0.16
 LEAST_SCAN = 0.1
 """Below this a model looks for mistakes in every word."""
 MOST = 10.0

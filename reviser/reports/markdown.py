@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reviser.errors import DataError
 from reviser.reports.tables import Section, Table
 
-BEGIN = re.compile(r"<!-- table: (\S+) -->")
+BEGIN = re.compile(r"<!-- table: (\S+)((?: (?:rows|columns) \d+(?:,\d+)*)*) -->")
 END = "<!-- end of table -->"
 SPECIAL = re.compile(r"[\\`*\[\]<>|&~#]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 """Not an underscore inside a word, which Markdown leaves alone."""
@@ -69,7 +69,8 @@ class FilledDocument:
 def fill(text: str, tables: Mapping[str, Table], name: str) -> FilledDocument:
     """Put the tables where `<!-- table: NAME -->` and `<!-- end of table -->` stand on lines of their own.
 
-    NAME:2 is the second table of a result, and NAME the one that says most.
+    NAME:2 is the second table of a result, and NAME the one that says most; `NAME rows 1,3 columns 1,2` is a part of
+    it.
     """
     lines, kept, changed = text.split("\n"), list[str](), list[str]()
     at = 0
@@ -82,12 +83,27 @@ def fill(text: str, tables: Mapping[str, Table], name: str) -> FilledDocument:
             if begin[1] not in tables:
                 raise DataError(f"{where}: {_unknown(begin[1], tables)}")
             end = _find_end(lines, at, where)
-            made = write_table(tables[begin[1]]).split("\n")
+            made = write_table(_select(tables[begin[1]], begin[2].split(), where)).split("\n")
             if made != lines[at:end]:
                 changed.append(begin[1])
             kept += made
             at = end
     return FilledDocument("\n".join(kept), tuple(changed))
+
+
+def _select(table: Table, words: list[str], where: str) -> Table:
+    """Some rows and columns of a table, by their numbers from 1, in the order given."""
+    for what, numbers in zip(words[::2], words[1::2], strict=True):
+        wanted = [int(number) for number in numbers.split(",")]
+        count = len(table.rows if what == "rows" else table.columns)
+        if not all(1 <= number <= count for number in wanted):
+            raise DataError(f"{where}: {what} {numbers} of a table with {count}; name some of 1 to {count}")
+        if what == "rows":
+            table = replace(table, rows=tuple(table.rows[number - 1] for number in wanted))
+        else:
+            columns, *rows = (tuple(each[number - 1] for number in wanted) for each in (table.columns, *table.rows))
+            table = replace(table, columns=columns, rows=tuple(rows))
+    return table
 
 
 def _unknown(wanted: str, tables: Mapping[str, Table]) -> str:

@@ -273,8 +273,8 @@ def _author_model(alphabet: Alphabet, layers: int, width: int, heads: int, conte
 RECIPES: dict[str, Recipe] = {
     recipe.__name__: recipe
     for recipe in (
-        debug, small, ar_small, fim_small, edit_small, joint_small, rewrite_small, paper_100m, paper_300m, ar_100m, ar_300m,
-        paper_small, mdlm_small, sedd_small,
+        debug, small, ar_small, fim_small, edit_small, joint_small, rewrite_small, paper_100m, paper_300m, ar_100m,
+        ar_300m, paper_small, mdlm_small, sedd_small,
         ours_100m, ours_300m, mdlm_100m, mdlm_300m, sedd_100m, sedd_300m,
     )
 }  # fmt: skip
