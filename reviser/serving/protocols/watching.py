@@ -19,16 +19,19 @@ from pydantic import Field, StrictBool, StrictInt, StrictStr
 from sse_starlette import EventSourceResponse
 from starlette.responses import Response
 
-from reviser.canvas import Rules
+from reviser.canvas import Canvas, Rules
 from reviser.decoding.gap_filling import GapLimits
 from reviser.decoding.presets import SCAN, Sampling
 from reviser.decoding.requests import Event, check_room
 from reviser.decoding.writer import Text, Writer
-from reviser.orders.record import Draft, to_record
+from reviser.orders.record import Draft, Trajectory, to_record
 from reviser.proofreading.choices import Proofreading
 from reviser.proofreading.proofread import check_can_edit
 from reviser.proofreading.rereading import scan_for
+from reviser.proofreading.spans.formats import find_protected
+from reviser.proofreading.windows import make_draft
 from reviser.serving.failures import RequestError, explain_in_stream
+from reviser.serving.protocols.clipping import clip_parts
 from reviser.serving.protocols.writing_job import SamplingBody, check_given, gap_limit
 from reviser.serving.served_writer import ServedWriter, TellEvent
 from reviser.serving.service import Service
@@ -37,32 +40,48 @@ PATH = "/v1/trajectories"
 
 
 class TrajectoryBody(SamplingBody):
-    """One of: a prompt to continue; a prefix and a suffix with a gap between them; a text to edit."""
+    """One of: a prompt to continue; a prefix and a suffix with a gap between them; a text to edit, perhaps between a
+    prefix and a suffix that stay."""
 
     prompt: StrictStr | None = None
     prefix: StrictStr | None = None
     suffix: StrictStr | None = None
     text: StrictStr | None = Field(None, description="A text to edit, short enough for the model's canvas.")
+    words: list[StrictStr] | None = Field(
+        None, description="For a text to edit: words that stay, and so do line ends and addresses."
+    )
     max_tokens: StrictInt | None = Field(None, description="Default: none for a continuation, 64 for a gap.")
     number: StrictInt = Field(0, ge=0, description="Which of the texts of this seed.")
-    canvas: StrictBool = Field(False, description="Whether each action comes with the text after it.")
+    canvas: StrictBool = Field(
+        False, description="Whether each action comes with the text after it and the cursor's place there."
+    )
+    clip: StrictBool = Field(False, description="Whether a text that is too long is cut at its far ends, or refused.")
 
     def draft(self, writer: Writer) -> Draft:
         given = [name for name in ("prompt", "prefix", "suffix", "text") if getattr(self, name) is not None]
         if given == ["prompt"]:
-            return writer.continuation(self.prompt or "", self.max_tokens)
-        if given == ["text"]:
+            [prompt] = self._clip(writer, self.prompt or "")
+            return writer.continuation(prompt, self.max_tokens)
+        if "text" in given and "prompt" not in given:
             return self._edit(writer)
         if given and set(given) <= {"prefix", "suffix"}:
-            parts = [self.prefix or "", self.suffix or ""]
+            parts = self._clip(writer, self.prefix or "", self.suffix or "")
             return writer.gaps(parts, GapLimits(gap_limit(self.max_tokens, "gap")))
         raise RequestError(400, "give one of: prompt; prefix and suffix; text")
 
+    def _clip(self, writer: Writer, *parts: str) -> list[str]:
+        return clip_parts(parts, writer.tokenizer, writer.model.config) if self.clip else list(parts)
+
     def _edit(self, writer: Writer) -> Draft:
-        config = writer.model.config
+        config, text = writer.model.config, self.text or ""
         check_can_edit(config, writer.name)
         rules = Rules(config.alphabet, frozenset(config.operators), max_length=config.max_length)
-        return Draft.edit(writer.tokenizer.encode(self.text or ""), rules)
+        left, _, right = self._clip(writer, self.prefix or "", text, self.suffix or "")
+        protected = [] if self.words is None else find_protected(text, "text", self.words)
+        draft = make_draft(left, text, right, protected, writer.tokenizer, rules)
+        if draft is None:
+            raise RequestError(400, "all of the text is protected; leave some of it open", "text")
+        return draft
 
     def chosen_sampling(self) -> Sampling:
         if self.text is None:
@@ -108,7 +127,16 @@ class Watching:
             "pieces": self._tokenizer.pieces(draft.tokens),
             "cursor": draft.cursor,
             "marks": list(draft.marks),
+            **(self._place(draft.canvas) if self.body.canvas else {}),
+            "trajectory": to_record(Trajectory(draft, (), ())),
         }
+
+    def _place(self, canvas: Canvas) -> dict[str, Any]:
+        """Where the cursor stands in the text, and where that begins and ends which may change; in UTF-16 units."""
+        decode, tokens = self._tokenizer.decode, canvas.tokens
+        begin, end = self.draft.prefix, len(tokens) - self.draft.suffix
+        at, first, last = (_count_units(decode(tokens[:place])) for place in (canvas.cursor, begin, end))
+        return {"at": at, "open": [first, last]}
 
     def _describe_action(self, event: Event) -> dict[str, Any]:
         fields = {
@@ -119,6 +147,7 @@ class Watching:
         }
         if self.body.canvas:
             fields["text"] = self._tokenizer.decode(event.canvas.tokens)
+            fields |= self._place(event.canvas)
         return fields
 
     def _name(self, action: int, score: float) -> dict[str, Any]:
@@ -139,6 +168,11 @@ class Watching:
             "log_probability": text.log_probability,
             "trajectory": to_record(text.trajectory, text=text.text),
         }
+
+
+def _count_units(text: str) -> int:
+    """UTF-16 units, in which JavaScript counts."""
+    return len(text.encode("utf-16-le", "replace")) // 2
 
 
 def _event(kind: str, fields: dict[str, Any]) -> dict[str, str]:
