@@ -25,8 +25,6 @@ def clip_parts(parts: Sequence[str], tokenizer: Tokenizer, config: ModelConfig) 
     sizes = list(map(len, tokenizer.encode_many(list(parts))))
     room = min(config.max_length, config.context) // ROOM_SHARE - sum(sizes[1:-1])
     half = max(room // 2, 1)
-    if len(parts) == 1:
-        return [keep_end(parts[0], tokenizer, room)]
     first = max(half, room - sizes[-1])
     last = max(half, room - sizes[0])
     return [keep_end(parts[0], tokenizer, first), *parts[1:-1], keep_begin(parts[-1], tokenizer, last)]

@@ -57,26 +57,28 @@ class TrajectoryBody(SamplingBody):
     )
     clip: StrictBool = Field(False, description="Whether a text that is too long is cut at its far ends, or refused.")
 
-    def draft(self, writer: Writer) -> Draft:
+    def around(self, writer: Writer) -> tuple[str, str]:
+        """What stays before and behind that which is written or edited, as much of it as is read."""
         given = [name for name in ("prompt", "prefix", "suffix", "text") if getattr(self, name) is not None]
-        if given == ["prompt"]:
-            [prompt] = self._clip(writer, self.prompt or "")
-            return writer.continuation(prompt, self.max_tokens)
-        if "text" in given and "prompt" not in given:
-            return self._edit(writer)
-        if given and set(given) <= {"prefix", "suffix"}:
-            parts = self._clip(writer, self.prefix or "", self.suffix or "")
-            return writer.gaps(parts, GapLimits(gap_limit(self.max_tokens, "gap")))
-        raise RequestError(400, "give one of: prompt; prefix and suffix; text")
+        if not given or ("prompt" in given and given != ["prompt"]):
+            raise RequestError(400, "give one of: prompt; prefix and suffix; text")
+        before, behind = (self.prompt or self.prefix or "", self.suffix or "")
+        if not self.clip:
+            return before, behind
+        parts = clip_parts([before, self.text or "", behind], writer.tokenizer, writer.model.config)
+        return parts[0], parts[-1]
 
-    def _clip(self, writer: Writer, *parts: str) -> list[str]:
-        return clip_parts(parts, writer.tokenizer, writer.model.config) if self.clip else list(parts)
+    def draft(self, writer: Writer, around: tuple[str, str]) -> Draft:
+        if self.text is not None:
+            return self._edit(writer, self.text, *around)
+        if self.prompt is not None:
+            return writer.continuation(around[0], self.max_tokens)
+        return writer.gaps(around, GapLimits(gap_limit(self.max_tokens, "gap")))
 
-    def _edit(self, writer: Writer) -> Draft:
-        config, text = writer.model.config, self.text or ""
+    def _edit(self, writer: Writer, text: str, left: str, right: str) -> Draft:
+        config = writer.model.config
         check_can_edit(config, writer.name)
         rules = Rules(config.alphabet, frozenset(config.operators), max_length=config.max_length)
-        left, _, right = self._clip(writer, self.prefix or "", text, self.suffix or "")
         protected = [] if self.words is None else find_protected(text, "text", self.words)
         draft = make_draft(left, text, right, protected, writer.tokenizer, rules)
         if draft is None:
@@ -96,7 +98,8 @@ class Watching:
         self.service, self.body, self.sampling = service, body, body.chosen_sampling()
         texts = {name: getattr(body, name) or "" for name in ("prompt", "prefix", "suffix", "text")}
         check_given(service.config, **texts)
-        self.draft = body.draft(service.writer)
+        self.around = body.around(service.writer)
+        self.draft = body.draft(service.writer, self.around)
         check_room(self.draft, service.writer.model.config, body.max_actions)
         self._tokenizer = service.writer.tokenizer
 
@@ -127,16 +130,14 @@ class Watching:
             "pieces": self._tokenizer.pieces(draft.tokens),
             "cursor": draft.cursor,
             "marks": list(draft.marks),
+            "around": [_count_units(part) for part in self.around],
             **(self._place(draft.canvas) if self.body.canvas else {}),
             "trajectory": to_record(Trajectory(draft, (), ())),
         }
 
     def _place(self, canvas: Canvas) -> dict[str, Any]:
-        """Where the cursor stands in the text, and where that begins and ends which may change; in UTF-16 units."""
-        decode, tokens = self._tokenizer.decode, canvas.tokens
-        begin, end = self.draft.prefix, len(tokens) - self.draft.suffix
-        at, first, last = (_count_units(decode(tokens[:place])) for place in (canvas.cursor, begin, end))
-        return {"at": at, "open": [first, last]}
+        """Where the cursor stands in the text, in UTF-16 units."""
+        return {"at": _count_units(self._tokenizer.decode(canvas.tokens[: canvas.cursor]))}
 
     def _describe_action(self, event: Event) -> dict[str, Any]:
         fields = {
