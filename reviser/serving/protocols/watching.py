@@ -88,7 +88,7 @@ class TrajectoryBody(SamplingBody):
     def chosen_sampling(self) -> Sampling:
         if self.text is None:
             return self.sampling()
-        return self.sampling(replace(SCAN, scan=scan_for(Proofreading())))
+        return self.sampling(replace(SCAN, scan=scan_for(Proofreading(reread=False))))
 
 
 class Watching:

@@ -2,12 +2,14 @@
 
 import { ask } from "./api.js";
 import { byId, make, plural } from "./dom.js";
+import { cutWhole } from "./proofreader.js";
 
 const GAP = /_{3,}/g;
 const NUM_ASKED = 8;
 const NUM_SHOWN = 5;
 const LONGEST = { short: 10, long: 40 };
 const SHOWN_AROUND = 24;
+const MOST_SENT = 4000;
 
 /** The gaps that are meant: those of the selection or of the text, or else the selection itself. */
 export function findGaps(text, [start, end]) {
@@ -21,7 +23,9 @@ export function findGaps(text, [start, end]) {
 export function cutParts(text, gaps) {
   const wide = gaps.map((gap) => (text[gap.start - 1] === " " ? { ...gap, start: gap.start - 1 } : gap));
   const parts = wide.map((gap, at) => text.slice(at ? wide[at - 1].end : 0, gap.start));
-  return { wide, parts: [...parts, text.slice(wide.at(-1).end)] };
+  parts[0] = parts[0].slice(cutWhole(parts[0], parts[0].length - MOST_SENT, parts[0].length)[0]);
+  const last = text.slice(wide.at(-1).end);
+  return { wide, parts: [...parts, last.slice(0, cutWhole(last, 0, MOST_SENT)[1])] };
 }
 
 export class Fillings {
@@ -105,6 +109,12 @@ export class Fillings {
     this.editor.field.focus({ preventScroll: true });
     this.editor.replace(start, end, filled.join(""));
     this.keep({ name: "Filled", runs: [{ ...filling, title: "Filled" }] });
-    this.editor.dispatchEvent(new CustomEvent("fresh", { detail: { start, end: start + filled.join("").length } }));
+    let place = start;
+    const ranges = filled.map((part, number) => {
+      const range = { start: place, end: place + filling.gaps[number].length };
+      place += part.length;
+      return range;
+    });
+    this.editor.dispatchEvent(new CustomEvent("fresh", { detail: ranges }));
   }
 }

@@ -282,7 +282,7 @@ function listen() {
     setTimeout(draw, TYPING_MS + 50);
   });
   editor.addEventListener("marks", draw);
-  editor.addEventListener("fresh", ({ detail }) => { fresh = [detail]; draw(); });
+  editor.addEventListener("fresh", ({ detail }) => { fresh = detail.filter((range) => range.start < range.end); draw(); });
   editor.addEventListener("applied", ({ detail }) => track(detail));
   proofreader.addEventListener("answer", draw);
   proofreader.addEventListener("trouble", ({ detail }) => notices.show(detail, () => proofreader.schedule(0)));
@@ -354,7 +354,7 @@ function showJobs() {
     const list = id === "intro" ? byId(id).querySelector("dl") : byId(id);
     list.replaceChildren(...Object.entries(ABOUT).map(describe));
   }
-  byId("intro").querySelector(".note").textContent = jobs.limits.slice(0, -1).join(" ");
+  byId("intro-limits").textContent = jobs.limits.slice(0, -1).join(" ");
   byId("about-limits").replaceChildren(jobs.card ? make("p", {}, jobs.card) : "",
     make("ul", {}, ...jobs.limits.map((line) => make("li", {}, line))));
   for (const [name, { can, why }] of Object.entries(jobs.jobs)) {

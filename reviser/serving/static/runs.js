@@ -2,9 +2,9 @@
 // The text stays as it was until the user keeps the result.
 
 import { askText, streamError, watch } from "./api.js";
-import { byId, linkTo, make, plural, wait } from "./dom.js";
+import { byId, linkTo, make, plural, tellChange, wait } from "./dom.js";
 import { findSplice } from "./editor.js";
-import { findChanges } from "./exports.js";
+import { applyChanges, findChanges } from "./exports.js";
 import { cutSentences, cutWhole } from "./proofreader.js";
 import { store } from "./store.js";
 
@@ -15,13 +15,15 @@ const MOST_NEW = 120;
 const CHUNK = 700;
 const AROUND = 400;
 const MOST_LISTED = 6;
+const MOST_SENT = 4000;
 const STOP = 3;
 
 /** What a run does: requests, and where in the text the result of each goes. */
 export function planContinue(text, [start, end]) {
   const hasText = text.slice(end).trim() !== "";
-  const [prefix, suffix] = [text.slice(0, start).replace(/ +$/, ""), hasText ? text.slice(end) : ""];
-  const given = hasText ? { prefix, suffix } : { prompt: prefix };
+  const prefix = text.slice(0, start).replace(/ +$/, ""), [near] = cutWhole(text, prefix.length - MOST_SENT, start);
+  const sent = prefix.slice(near), suffix = text.slice(end, cutWhole(text, end, end + MOST_SENT)[1]);
+  const given = hasText ? { prefix: sent, suffix } : { prompt: sent };
   const body = { ...given, canvas: true, clip: true, min_tokens: LEAST_NEW, max_tokens: hasText ? MOST_NEW / 2 : MOST_NEW };
   return [{ start: prefix.length, end, body }];
 }
@@ -149,29 +151,43 @@ export class Runs {
   }
 
   #showResult() {
-    const { job } = this, result = applyParts(job.text, job.parts);
+    const { job } = this;
     const changes = job.parts.flatMap(({ start, end, run }) => findChanges(job.text.slice(start, end), run.text)
       .map((change) => ({ ...change, start: change.start + start, end: change.end + start })));
-    const parts = [];
-    let place = 0;
-    for (const { start, end, before, after } of changes) {
-      parts.push(job.text.slice(place, start), before && make("del", {}, before), after && make("ins", {}, after));
-      place = end;
-    }
-    this.live.replaceChildren(...parts.filter(Boolean), job.text.slice(place));
-    job.result = result;
     job.changes = changes;
+    this.#drawResult();
     const runs = job.done.filter((run) => run.trajectory);
     if (runs.length) this.add({ name: job.kind === "continue" ? "Continued" : "Revised", runs: runs.map(finish) });
     const [steps, back] = [sum(runs, "steps"), sum(runs, "back")];
-    byId("result-title").textContent = titleOf(job, result);
     byId("result").querySelector(".note").textContent = `${plural(steps, "action")}, ${
       back ? `went back ${back === 1 ? "once" : `${back} times`}` : "never went back"}${
       job.isStopped ? "; you stopped it" : runs.at(-1)?.endedBy === "length" ? "; it reached its limit" : ""}.`;
-    byId("keep").hidden = result === job.text;
     byId("result").hidden = false;
     document.body.classList.add("has-choice");
-    (result === job.text ? byId("discard") : byId("keep")).focus({ preventScroll: true });
+    (byId("keep").hidden ? byId("discard") : byId("keep")).focus({ preventScroll: true });
+  }
+
+  /** The text with its changes; each of a revision can be left out. */
+  #drawResult() {
+    const { job } = this, parts = [], wanted = job.changes.filter((change) => !change.isOff);
+    let place = 0;
+    for (const change of job.changes) {
+      const { start, end, before, after, isOff } = change;
+      const shown = [before && make("del", {}, before), after && make("ins", {}, after)].filter(Boolean);
+      const flip = () => {
+        change.isOff = !isOff;
+        const at = job.changes.indexOf(change);
+        this.#drawResult();
+        this.live.querySelectorAll(".flip")[at].focus({ preventScroll: true });
+      };
+      const about = { type: "button", className: "flip", "aria-pressed": String(!isOff), "aria-label": tellChange(before, after), title: isOff ? "Left out" : "Click to leave it out", onclick: flip };
+      parts.push(job.text.slice(place, start), ...(job.kind === "revise" ? [make("button", about, ...shown)] : shown));
+      place = end;
+    }
+    this.live.replaceChildren(...parts, job.text.slice(place));
+    job.result = applyChanges(job.text, wanted);
+    byId("result-title").textContent = titleOf(job, wanted);
+    byId("keep").hidden = job.result === job.text;
   }
 
   /** Keep the result as one step of undo, or leave the text alone. */
@@ -182,7 +198,7 @@ export class Runs {
     const splice = findSplice(job.text, job.result);
     this.editor.replace(splice.start, splice.end, splice.text);
     let growth = 0;
-    const ranges = job.changes.map(({ start, end, before, after }) => {
+    const ranges = job.changes.filter((change) => !change.isOff).map(({ start, end, before, after }) => {
       const range = { start: start + growth, end: start + growth + after.length, before };
       growth += after.length - (end - start);
       return range;
@@ -261,9 +277,8 @@ function applyParts(text, parts) {
   return pieces.join("") + text.slice(place);
 }
 
-function titleOf(job, result) {
-  if (result === job.text) return job.kind === "continue" ? "Nothing was written" : "Nothing to change";
-  if (job.kind === "revise") return plural(job.changes.length, "change");
-  const words = job.parts[0].run.text.match(/[\p{L}\p{N}'’]+/gu) ?? [];
-  return plural(words.length, "new word");
+function titleOf({ kind, changes, parts }, wanted) {
+  if (!changes.length) return kind === "continue" ? "Nothing was written" : "Nothing to change";
+  if (kind === "revise") return wanted.length < changes.length ? `${wanted.length} of ${plural(changes.length, "change")}` : plural(wanted.length, "change");
+  return plural((parts[0].run.text.match(/[\p{L}\p{N}'’]+/gu) ?? []).length, "new word");
 }
