@@ -27,6 +27,7 @@ export class Card {
     this.shown = suggestion;
     this.#draw(suggestion);
     this.box.hidden = false;
+    byId("said").textContent = `Suggestion: ${tellChange(suggestion.before, suggestion.after)}, ${percent(suggestion.probability)} sure`;
     this.place();
     this.#addWays(suggestion);
   }

@@ -173,6 +173,7 @@ function decide(back, said) {
 }
 
 function goTo(suggestion) {
+  typedAt = 0;
   editor.field.focus({ preventScroll: true });
   editor.field.setSelectionRange(suggestion.start, suggestion.start);
   card.open(suggestion);
