@@ -85,7 +85,7 @@ class Browser:
     def type(self, text: str) -> None:
         """Characters one by one, as from a keyboard."""
         for character in text:
-            self.send("Input.dispatchKeyEvent", type="char", text=character)
+            self.send("Input.dispatchKeyEvent", type="char", text="\r" if character == "\n" else character)
 
     def wait(self, condition: str, limit_s: float = 30.0) -> None:
         """Until an expression is true."""

@@ -280,6 +280,8 @@ def test_a_run_can_be_stopped_and_what_there_is_can_be_kept(browser, shipped):
 
 def test_a_draft_is_revised_live_and_each_change_can_be_left_out(browser, wild):
     page = Opened(browser, wild)
+    still = {"name": "prefers-reduced-motion", "value": "reduce"}
+    browser.send("Emulation.setEmulatedMedia", features=[still])
     text = "He go home."
     page.type(text)
     page.click("#revise")

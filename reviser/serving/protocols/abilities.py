@@ -16,7 +16,7 @@ from reviser.decoding.writer import Writer
 from reviser.proofreading.proofread import CHANGES
 from reviser.serving.service import Service
 
-SECTION = re.compile(r"^## .*good and bad.*\n+(.*?)(?=^## |\Z)", re.M | re.S | re.I)
+SECTION = re.compile(r"^## [^\n]*good and bad[^\n]*\n+(.*?)(?=^## |\Z)", re.M | re.S | re.I)
 SMALL = 500
 """Millions of parameters below which a model should be trusted with no facts."""
 

@@ -112,12 +112,12 @@ function tell() {
   const words = editor.text.match(/[\p{L}\p{N}][\p{L}\p{N}'’-]*/gu)?.length ?? 0;
   byId("count").textContent = plural(words, "word");
   const { missing, total } = proofreader.progress;
-  notices.busy(proofreader.isWorking && missing > 0);
+  notices.busy(!notices.isWarm || (proofreader.isWorking && missing > 0));
   if (jobs === null) return;
+  const ready = notices.isWarm ? "" : " The model is getting ready, which takes up to a minute the first time.";
   if (proofreader.isOn && missing && proofreader.isWorking) {
-    const ready = notices.isWarm ? "" : " The model is getting ready, which takes up to a minute the first time.";
     notices.rest(total > 3 ? `Reading… ${total - missing} of ${total} sentences.${ready}` : `Reading…${ready}`);
-  } else if (!proofreader.isOn || !words) notices.rest("");
+  } else if (ready || !proofreader.isOn || !words) notices.rest(ready.trim());
   else if (!missing) notices.rest(shown.length ? "" : "Nothing to correct.");
 }
 
@@ -199,7 +199,7 @@ function refuse(name) {
 }
 
 function runJob(name) {
-  if (jobs === null || refuse(name)) return;
+  if (jobs === null || runs.isOpen || refuse(name)) return;
   redo = () => runJob(name);
   card.close();
   if (name === "proofread") {
@@ -377,8 +377,6 @@ function showJobs() {
 async function warm() {
   notices.isWarm = jobs.is_warm;
   if (jobs.is_warm) return;
-  notices.rest("The model is getting ready, which takes up to a minute the first time.");
-  notices.busy(true);
   try {
     await ask("/v1/completions", { prompt: "A", max_tokens: 2, seed: 1 });
   } catch { /* whoever asks next is told */ }

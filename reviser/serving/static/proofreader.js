@@ -13,8 +13,15 @@ const TRIES_LATER_MS = 3000;
 const SENTENCE = /[^]*?[.!?…]+["'”’)\]]*(?=\s|$)\s*|[^]+$/g;
 const WORD = /[\p{L}\p{N}]/u;
 
+let last = { text: null, found: [] };
+
 /** The sentences of a text: {start, end, text}, without those that hold no words. */
 export function cutSentences(text) {
+  if (text !== last.text) last = { text, found: findSentences(text) };
+  return last.found;
+}
+
+function findSentences(text) {
   const found = [];
   let place = 0;
   for (const line of text.split("\n")) {
