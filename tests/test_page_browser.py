@@ -335,8 +335,15 @@ def test_a_token_is_asked_for_and_errors_are_one_line(browser):
         browser.run("document.querySelector('#continue').click()")
         browser.wait("document.querySelector('#notice p').textContent.includes('more than the server takes')")
         assert browser.run("document.querySelector('#text').value") == "word " * 20
+        served.service.num_admitted = 10**6
+        browser.run("document.querySelector('#text').select(); document.execCommand('insertText', false, 'Once')")
+        browser.run("document.querySelector('#continue').click()")
+        browser.wait("document.querySelector('#notice p').textContent.includes('is busy')")
+        served.service.num_admitted = 0
+        browser.wait("document.querySelector('#result').checkVisibility()")
+        assert not browser.run("document.querySelector('#notice').checkVisibility()")
+        browser.press("Escape", 27)
         served.service.is_draining = True
-        browser.run("document.querySelector('#text').select(); document.execCommand('delete')")
         browser.run("document.querySelector('#continue').click()")
         browser.wait("document.querySelector('#notice p').textContent.includes('is shutting down')")
         served.service.is_draining = False

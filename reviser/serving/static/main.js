@@ -356,8 +356,8 @@ function showJobs() {
     list.replaceChildren(...Object.entries(ABOUT).map(describe));
   }
   byId("intro-limits").textContent = jobs.limits.slice(0, -1).join(" ");
-  byId("about-limits").replaceChildren(jobs.card ? make("p", {}, jobs.card) : "",
-    make("ul", {}, ...jobs.limits.map((line) => make("li", {}, line))));
+  byId("about-limits").replaceChildren(make("ul", {}, ...jobs.limits.map((line) => make("li", {}, line))),
+    jobs.card ? make("p", { className: "note" }, `Its maker says: ${jobs.card.replaceAll("`", "")}`) : "");
   for (const [name, { can, why }] of Object.entries(jobs.jobs)) {
     const button = byId(name);
     button.disabled = false;

@@ -1,7 +1,7 @@
 // What is said about work: a line for errors with what to do, a field for a token, progress, and a button to stop.
 
 import { ServerError, explain, get, setToken } from "./api.js";
-import { byId } from "./dom.js";
+import { byId, wait } from "./dom.js";
 
 const SLOW_MS = 1500;
 const QUICK_MS = 250;
@@ -65,7 +65,7 @@ export class Notices {
       if (!this.isWarm) byId("status").textContent = `${name}… The model is getting ready, which takes up to a minute the first time.`;
     }, SLOW_MS);
     try {
-      const result = await work(job.control.signal);
+      const result = await this.#insist(work, job.control.signal);
       this.isWarm = true;
       return result;
     } catch (error) {
@@ -79,6 +79,22 @@ export class Notices {
         byId("stop").hidden = true;
         this.busy(false);
         byId("status").textContent = this.idle;
+      }
+    }
+  }
+
+  /** Do work that a busy server turns away again and again, until it takes it or nobody wants it any more. */
+  async #insist(work, signal) {
+    while (true) {
+      try {
+        const result = await work(signal);
+        this.clear();
+        return result;
+      } catch (error) {
+        if (error.status !== 429) throw error;
+        this.show(error);
+        await wait(Math.max(error.retryAfterS * 1000, QUICK_MS));
+        signal.throwIfAborted();
       }
     }
   }

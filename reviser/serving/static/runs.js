@@ -77,6 +77,8 @@ export class Runs {
   }
 
   async #follow(plan, signal) {
+    // Also where a busy server made it begin again.
+    [this.job.done, this.job.parts] = [[], []];
     let growth = 0;
     for (const part of plan) {
       const shown = { start: part.start + growth, end: part.end + growth };
