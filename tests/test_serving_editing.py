@@ -21,10 +21,12 @@ from reviser.serving.protocols.clipping import clip_parts
 from reviser.serving.protocols.edit_requests import Places
 from reviser.tokenizer import load
 
+SCRIPTED = ScriptedWriter()
+
 
 @pytest.fixture(scope="module")
 def scripted():
-    with serving(ScriptedWriter(), ScriptedService, max_characters=2000) as running:
+    with serving(SCRIPTED, ScriptedService, max_characters=2000) as running:
         yield running
 
 
@@ -69,6 +71,19 @@ def test_only_a_stretch_is_proofread_and_words_stay(scripted):
     assert units["text"] == found["text"]
     kept = check(scripted, text=text, words=["teh"]).json()
     assert kept["text"] == "😀 teh one. I receive teh book. teh end."
+
+
+@given(
+    st.lists(st.sampled_from(["teh", "I", "recieve", "book", ".", "\n", "very very", "😀"]), max_size=14), st.data()
+)
+@settings(max_examples=25)
+def test_nothing_outside_of_a_stretch_changes(words, data):
+    text = " ".join(words)
+    start, end = sorted(data.draw(st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))))
+    edited = SCRIPTED.edit(text, within=(start, end))
+    assert edited.text.startswith(text[:start])
+    assert edited.text.endswith(text[end:])
+    assert SCRIPTED.edit(text, within=(0, len(text))) == SCRIPTED.edit(text)
 
 
 def test_a_stretch_is_counted_in_the_original_where_lines_end_otherwise():

@@ -67,7 +67,7 @@ export class Runs {
     this.seed += 1;
     byId("result").hidden = true;
     document.body.classList.add("is-live");
-    this.job = { kind, selection, text, done: [], parts: [], isFast: false, isStopped: false };
+    this.job = { kind, selection, text, done: [], parts: [], isStopped: false };
     this.live.hidden = false;
     this.live.focus({ preventScroll: true });
     const name = kind === "continue" ? "Writing" : "Revising";
