@@ -324,6 +324,9 @@ def test_a_token_is_asked_for_and_errors_are_one_line(browser):
         browser.open(served.url)
         browser.wait("document.querySelector('#token').checkVisibility()")
         assert browser.run("document.activeElement.id") == "token-field"
+        browser.resize(320, 640, is_phone=True)
+        assert browser.run("document.documentElement.scrollWidth") == 320
+        browser.resize(1280, 860)
         browser.type("wrong")
         browser.press("Enter", 13)
         browser.wait("document.querySelector('#notice p').textContent.includes('does not know this token')")
