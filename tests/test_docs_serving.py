@@ -44,7 +44,10 @@ def test_the_shell_examples_run(served: Served) -> None:
     assert checked["language"]["code"] == "en-US"
     assert outputs[3].startswith("event: draft\ndata: {")
     assert "event: done" in outputs[3]
-    assert len(outputs) == 4
+    edited, ways, fillings = map(json.loads, outputs[4:])
+    assert {edit["end"] <= 11 for edit in edited["edits"]} <= {True}
+    assert isinstance(ways["ways"], list)
+    assert all(len(each["gaps"]) == 2 for each in fillings["fillings"])
 
 
 def test_the_python_examples_run(served: Served, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,19 +1,14 @@
 """The page in a real browser: it replays what canvas.py replays, by script, by keys and by touch."""
 
-import base64
-import fcntl
 import functools
-import itertools
 import json
 import math
-import os
-import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 import scramble  # noqa: F401 - registers an order that uses every operator
+from chromium import BROWSER, Browser
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laws import pick_valid
@@ -28,98 +23,10 @@ from reviser.orders.statistics import Counts
 from reviser.tokenizer import load
 from reviser.viewer.replay_page import Example, write_page
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(BROWSER is None, reason="no Chromium; on Debian: apt-get install -y chromium"),
 ]
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions", "--mute-audio",
-         "--disable-dev-shm-usage", "--disable-background-networking", "--hide-scrollbars",
-         "--remote-debugging-pipe")  # fmt: skip
-
-
-class Browser:
-    """Chromium, spoken to through a pipe: requests and answers are JSON objects that end in a zero byte."""
-
-    def __init__(self, folder: Path) -> None:
-        theirs_in, self.out = (fcntl.fcntl(each, fcntl.F_DUPFD, 10) for each in os.pipe())
-        self.answers, theirs_out = (fcntl.fcntl(each, fcntl.F_DUPFD, 10) for each in os.pipe())
-        self.process = subprocess.Popen(
-            [BROWSER, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
-            preexec_fn=lambda: (os.dup2(theirs_in, 3), os.dup2(theirs_out, 4)),
-            pass_fds=(3, 4),
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(theirs_in)
-        os.close(theirs_out)
-        self.ids, self.rest, self.events = itertools.count(1), b"", []
-        self.session = None
-        target = next(each for each in self.send("Target.getTargets")["targetInfos"] if each["type"] == "page")
-        found = self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-        self.session = found["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.send(f"{domain}.enable")
-
-    def send(self, method: str, **params: object) -> dict:
-        request = {"id": next(self.ids), "method": method, "params": params}
-        os.write(
-            self.out, json.dumps(request | ({"sessionId": self.session} if self.session else {})).encode() + b"\0"
-        )
-        while (answer := self.read()).get("id") != request["id"]:
-            self.events.append(answer)
-        assert "error" not in answer, answer
-        return answer["result"]
-
-    def read(self) -> dict:
-        while b"\0" not in self.rest:
-            got = os.read(self.answers, 1 << 20)
-            assert got, "the browser has gone"
-            self.rest += got
-        message, self.rest = self.rest.split(b"\0", 1)
-        return json.loads(message)
-
-    def open(self, path: Path) -> None:
-        self.events.clear()
-        self.send("Page.navigate", url=path.as_uri())
-        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
-            self.events.append(self.read())
-
-    def run(self, script: str) -> object:
-        """What an expression comes to, waited for where it is a promise."""
-        got = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in got, got["exceptionDetails"]
-        return got["result"].get("value")
-
-    def press(self, key: str, code: int) -> None:
-        text = {"text": key} if len(key) == 1 else {}
-        self.send("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text)
-        self.send("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
-
-    def tap(self, x: float, y: float) -> None:
-        for kind in ("mousePressed", "mouseReleased"):
-            self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-
-    def resize(self, width: int, height: int, is_phone: bool = False, scheme: str = "light") -> None:
-        size = {"width": width, "height": height, "deviceScaleFactor": 1}
-        self.send("Emulation.setDeviceMetricsOverride", **size, mobile=is_phone)
-        self.send("Emulation.setTouchEmulationEnabled", enabled=is_phone)
-        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-
-    def picture(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot")["data"]))
-
-    def complaints(self) -> list[dict]:
-        """Errors and warnings since the page was opened, and anything it asked for beside itself."""
-        methods = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
-        asked = [each for each in self.events if each.get("method") == "Network.requestWillBeSent"]
-        return [each for each in self.events if each.get("method") in methods] + asked[1:]
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self.out)
-        os.close(self.answers)
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +80,7 @@ def trajectories(draw):
 def show(browser, folder, trajectories, tokenizer, **more):
     examples = [Example(each, **more) for each in trajectories]
     write_page(folder / "page.html", examples, tokenizer, "A page")
-    browser.open(folder / "page.html")
+    browser.open((folder / "page.html").as_uri())
 
 
 def expect(trajectory, tokenizer):

@@ -131,6 +131,7 @@ class Writer:
         order: str | None = None,
         name: str = "unnamed",
         jobs: str = "",
+        notes: str = "",
     ) -> None:
         check_tokenizer(model.config, tokenizer)
         if weights not in ("auto", "int8", "float32"):
@@ -146,6 +147,8 @@ class Writer:
         """The order that the model was trained with, where that is known."""
         self.jobs = jobs
         """How the examples that it was trained on were cut, as settings of data.jobs, where that is known."""
+        self.notes = notes
+        """What its maker says of it, in Markdown."""
         self.has_gaps = knows_gaps(jobs) and "jump" in model.config.operators
         """Whether the model fills several gaps at once, as one that was trained to; another fills them in turn."""
         self._has_graphs = model.embedding.weight.is_cuda
@@ -185,7 +188,7 @@ class Writer:
             weights = "int8"
         order, jobs = (described.trained.order, described.trained.jobs) if described.trained else (None, "")
         name = folder.name if spec in (None, "shipped") else str(spec)
-        return cls(model, tokenizer_of(folder), num_rows, weights, order, name, jobs)
+        return cls(model, tokenizer_of(folder), num_rows, weights, order, name, jobs, described.notes)
 
     def generate(
         self,
@@ -317,11 +320,12 @@ class Writer:
         passes: int = PASSES,
         words: Sequence[str] = (),
         reread: bool = True,
+        within: tuple[int, int] | None = None,
         seed: int = 0,
         sampling: Sampling | None = None,
     ) -> Edited:
         """The text as the model would correct it, of any length, with its edits (docs/proofreading.md)."""
-        how = Proofreading(format, min_probability, passes, words, reread)
+        how = Proofreading(format, min_probability, passes, words, reread, within)
         [seed] = _check_all_whole(seed=seed)
         sampling = replace(SCAN, scan=scan_for(how)) if sampling is None else sampling
         _check_sampling(sampling)

@@ -44,6 +44,8 @@ class Proofreading:
     words: Sequence[str] = ()
     reread: bool = True
     """Whether the model also reads the text with and without each edit (rereading.py)."""
+    within: tuple[int, int] | None = None
+    """Characters from where to where may change; what is around them is only read. None: all."""
 
     def __post_init__(self) -> None:
         check_format(self.format)
@@ -53,6 +55,8 @@ class Proofreading:
             raise ConfigError(f"passes={self.passes!r} must be a whole number of at least 1")
         if isinstance(self.words, str) or not all(isinstance(word, str) and word for word in self.words):
             raise ConfigError(f"words={self.words!r} must be a list of words")
+        if self.within is not None and not 0 <= self.within[0] <= self.within[1]:
+            raise ConfigError(f"within={self.within!r} must be two places in the text, the first before the second")
 
 
 def check_format(format: str) -> None:

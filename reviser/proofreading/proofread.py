@@ -30,7 +30,7 @@ from reviser.proofreading.choices import MARKUP, Proofreading
 from reviser.proofreading.edits import Attempt, Edit, apply_edits, compose, find_edits, is_word, polish, shift
 from reviser.proofreading.quotes import Quotes
 from reviser.proofreading.rereading import Read, weigh
-from reviser.proofreading.spans.formats import find_protected
+from reviser.proofreading.spans.formats import find_protected, merge
 from reviser.proofreading.windows import Room, TextWindow, cut_windows, find_meeting, make_draft
 from reviser.tokenizer import Tokenizer
 
@@ -89,6 +89,8 @@ def proofread(
     check_can_edit(config)
     plain, ends = _plain(text)
     protected = find_protected(plain, how.format, how.words)
+    if how.within is not None:
+        protected = merge([*protected, *_outside(how.within, ends, len(plain))])
     windows = cut_windows(plain, protected, tokenizer, room or Room.of(config))
     quotes = Quotes.of(plain)
     tasks = [_Task.of(plain, window, protected, quotes) for window in windows]
@@ -260,6 +262,13 @@ def _plain(text: str) -> tuple[str, list[int]]:
         raise DataError("the text holds a zero byte, so it is no text; leave it out")
     dropped = [match.start() - number for number, match in enumerate(re.finditer(r"\r(?=\n)", text))]
     return text.replace("\r\n", "\n").replace("\r", "\n"), dropped
+
+
+def _outside(within: Span, dropped: Sequence[int], size: int) -> list[Span]:
+    """What is not within two places of the original, in a plain text of that size."""
+    places = [place + number for number, place in enumerate(dropped)]
+    start, end = (min(place - bisect_left(places, place), size) for place in within)
+    return [(0, start), (end, size)]
 
 
 def _in_original(text: str, edit: Edit, dropped: Sequence[int]) -> Edit:

@@ -1,6 +1,6 @@
 """All endpoints as one ASGI application.
 
-The page at / is static/index.html where that file exists; other files of static/ are under /static.
+The page at / is static/index.html; other files of static/ are under /static.
 """
 
 from __future__ import annotations
@@ -25,14 +25,29 @@ from reviser import __version__
 from reviser.errors import ReviserError
 from reviser.serving.failures import RequestError, shape_error
 from reviser.serving.guard import Guard
+from reviser.serving.protocols.abilities import make_job_routes
 from reviser.serving.protocols.completions import make_openai_routes
+from reviser.serving.protocols.edit_requests import make_edit_routes
+from reviser.serving.protocols.filling_requests import make_filling_routes
 from reviser.serving.protocols.infilling import make_infill_routes
 from reviser.serving.protocols.languagetool import make_languagetool_routes
+from reviser.serving.protocols.replays import make_replay_routes
 from reviser.serving.protocols.watching import make_trajectory_routes
 from reviser.serving.service import ClientGoneError, Service
+from reviser.viewer.replay_page import policy_hashes
 
 STATIC = Path(__file__).parent / "static"
 LOG = logging.getLogger("reviser.serving")
+ROUTES = (
+    make_openai_routes,
+    make_infill_routes,
+    make_languagetool_routes,
+    make_trajectory_routes,
+    make_job_routes,
+    make_edit_routes,
+    make_filling_routes,
+    make_replay_routes,
+)
 
 
 def make_app(service: Service) -> ASGIApp:
@@ -45,7 +60,7 @@ def make_app(service: Service) -> ASGIApp:
         service.close()
 
     app = FastAPI(title="reviser", version=__version__, docs_url=None, redoc_url=None, lifespan=live)
-    for make in (make_openai_routes, make_infill_routes, make_languagetool_routes, make_trajectory_routes):
+    for make in ROUTES:
         app.include_router(make(service))
     _add_health(app, service)
     _add_pages(app)
@@ -80,12 +95,34 @@ def _add_pages(app: FastAPI) -> None:
         return HTMLResponse(render_docs(app.openapi()))
 
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    index = STATIC / "index.html"
-    if index.is_file():
+    headers = {
+        "Content-Security-Policy": page_policy(),
+        "Cache-Control": "no-cache",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }
 
-        @app.get("/", include_in_schema=False)
-        async def page() -> Response:
-            return FileResponse(index)
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return FileResponse(STATIC / "index.html", headers=headers)
+
+
+def page_policy() -> str:
+    """Nothing but this server, and no script or style but its files. Replays that the page opens are under its
+    policy too, so their script and style are named."""
+    hashes = policy_hashes()
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src 'self' {hashes['script']}",
+            f"style-src 'self' {hashes['style']}",
+            "img-src 'self'",
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        )
+    )
 
 
 def _add_errors(app: FastAPI) -> None:

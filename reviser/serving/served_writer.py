@@ -6,15 +6,20 @@ So a text from the server is the text that the command line writes with the same
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from reviser.canvas import apply_unchecked
-from reviser.decoding.presets import DEFAULT, Sampling
-from reviser.decoding.requests import Event, Request
+from reviser.decoding.presets import DEFAULT, SCAN, Sampling
+from reviser.decoding.requests import Decoded, Event, Request
 from reviser.decoding.running_engine import Told
 from reviser.decoding.writer import NUM_ALTERNATIVES, Text, Writer
 from reviser.orders.record import Draft
 from reviser.orders.rng import Random
+from reviser.proofreading.choices import Proofreading
+from reviser.proofreading.edits import Edit
+from reviser.proofreading.other_ways import find_ways
+from reviser.proofreading.rereading import scan_for
 from reviser.serving.scheduler import Scheduler, Task
 
 TellEvent = Callable[[Event], None]
@@ -35,6 +40,18 @@ class ServedWriter(Writer):
 
     def read(self, texts: Sequence[Sequence[int]], begins: Sequence[int] | None = None) -> list[list[float]]:
         return self._scheduler.call(self.task, partial(super().read, texts, begins))
+
+    def find_ways(self, text: str, start: int, end: int) -> list[Edit]:
+        """Ways to correct characters `start` to `end` of a text, each instead of the others; the most probable
+        first."""
+
+        def ask(draft: Draft) -> Decoded:
+            request = Request(draft, self.model.config.context, Random.of(0, 0, 0).state)
+            sampling = replace(SCAN, scan=scan_for(Proofreading()))
+            [written] = self.write([request], sampling, NUM_ALTERNATIVES)
+            return written.decoded
+
+        return find_ways(text, (start, end), ask, self.tokenizer, self.model.config, self.read)
 
     def follow(
         self, draft: Draft, tell: TellEvent, max_actions: int, seed: int, sampling: Sampling, number: int = 0

@@ -16,6 +16,8 @@ True
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
 import math
@@ -65,13 +67,23 @@ def page(examples: Sequence[Example], tokenizer: Tokenizer, title: str) -> str:
         "pieces": _token_bytes(_find_tokens(examples, tokenizer), tokenizer),
         "examples": [_to_data(example) for example in examples],
     }
-    parts = {
-        "title": html.escape(visible(title)[:MAX_TITLE]),
-        "style": _read("style.css"),
-        "script": "\n".join(map(_read, SCRIPTS)),
-        "data": _dump(data),
-    }
+    return _fill_template({"title": html.escape(visible(title)[:MAX_TITLE]), "data": _dump(data)})
+
+
+def _fill_template(parts: dict[str, str]) -> str:
+    parts = {"style": _read("style.css"), "script": "\n".join(map(_read, SCRIPTS)), **parts}
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _read("page.html"))
+
+
+def policy_hashes() -> dict[str, str]:
+    """What a Content-Security-Policy must name so that such a page may run: of its script and of its style."""
+    text = _fill_template({"title": "", "data": ""})
+    inner = {"script": r"<script>(.*?)</script>", "style": r"<style>(.*?)</style>"}
+    return {name: _hash(re.findall(pattern, text, re.S)[-1]) for name, pattern in inner.items()}
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def write_page(path: str | os.PathLike[str], examples: Sequence[Example], tokenizer: Tokenizer, title: str) -> None:

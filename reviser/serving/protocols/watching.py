@@ -19,16 +19,19 @@ from pydantic import Field, StrictBool, StrictInt, StrictStr
 from sse_starlette import EventSourceResponse
 from starlette.responses import Response
 
-from reviser.canvas import Rules
+from reviser.canvas import Canvas, Rules
 from reviser.decoding.gap_filling import GapLimits
 from reviser.decoding.presets import SCAN, Sampling
 from reviser.decoding.requests import Event, check_room
 from reviser.decoding.writer import Text, Writer
-from reviser.orders.record import Draft, to_record
+from reviser.orders.record import Draft, Trajectory, to_record
 from reviser.proofreading.choices import Proofreading
 from reviser.proofreading.proofread import check_can_edit
 from reviser.proofreading.rereading import scan_for
+from reviser.proofreading.spans.formats import find_protected
+from reviser.proofreading.windows import make_draft
 from reviser.serving.failures import RequestError, explain_in_stream
+from reviser.serving.protocols.clipping import clip_parts
 from reviser.serving.protocols.writing_job import SamplingBody, check_given, gap_limit
 from reviser.serving.served_writer import ServedWriter, TellEvent
 from reviser.serving.service import Service
@@ -37,37 +40,55 @@ PATH = "/v1/trajectories"
 
 
 class TrajectoryBody(SamplingBody):
-    """One of: a prompt to continue; a prefix and a suffix with a gap between them; a text to edit."""
+    """One of: a prompt to continue; a prefix and a suffix with a gap between them; a text to edit, perhaps between a
+    prefix and a suffix that stay."""
 
     prompt: StrictStr | None = None
     prefix: StrictStr | None = None
     suffix: StrictStr | None = None
     text: StrictStr | None = Field(None, description="A text to edit, short enough for the model's canvas.")
+    words: list[StrictStr] | None = Field(
+        None, description="For a text to edit: words that stay, and so do line ends and addresses."
+    )
     max_tokens: StrictInt | None = Field(None, description="Default: none for a continuation, 64 for a gap.")
     number: StrictInt = Field(0, ge=0, description="Which of the texts of this seed.")
-    canvas: StrictBool = Field(False, description="Whether each action comes with the text after it.")
+    canvas: StrictBool = Field(
+        False, description="Whether each action comes with the text after it and the cursor's place there."
+    )
+    clip: StrictBool = Field(False, description="Whether a text that is too long is cut at its far ends, or refused.")
 
-    def draft(self, writer: Writer) -> Draft:
+    def around(self, writer: Writer) -> tuple[str, str]:
+        """What stays before and behind that which is written or edited, as much of it as is read."""
         given = [name for name in ("prompt", "prefix", "suffix", "text") if getattr(self, name) is not None]
-        if given == ["prompt"]:
-            return writer.continuation(self.prompt or "", self.max_tokens)
-        if given == ["text"]:
-            return self._edit(writer)
-        if given and set(given) <= {"prefix", "suffix"}:
-            parts = [self.prefix or "", self.suffix or ""]
-            return writer.gaps(parts, GapLimits(gap_limit(self.max_tokens, "gap")))
-        raise RequestError(400, "give one of: prompt; prefix and suffix; text")
+        if not given or ("prompt" in given and given != ["prompt"]):
+            raise RequestError(400, "give one of: prompt; prefix and suffix; text")
+        before, behind = (self.prompt or self.prefix or "", self.suffix or "")
+        if not self.clip:
+            return before, behind
+        parts = clip_parts([before, self.text or "", behind], writer.tokenizer, writer.model.config)
+        return parts[0], parts[-1]
 
-    def _edit(self, writer: Writer) -> Draft:
+    def draft(self, writer: Writer, around: tuple[str, str]) -> Draft:
+        if self.text is not None:
+            return self._edit(writer, self.text, *around)
+        if self.prompt is not None:
+            return writer.continuation(around[0], self.max_tokens)
+        return writer.gaps(around, GapLimits(gap_limit(self.max_tokens, "gap")))
+
+    def _edit(self, writer: Writer, text: str, left: str, right: str) -> Draft:
         config = writer.model.config
         check_can_edit(config, writer.name)
         rules = Rules(config.alphabet, frozenset(config.operators), max_length=config.max_length)
-        return Draft.edit(writer.tokenizer.encode(self.text or ""), rules)
+        protected = [] if self.words is None else find_protected(text, "text", self.words)
+        draft = make_draft(left, text, right, protected, writer.tokenizer, rules)
+        if draft is None:
+            raise RequestError(400, "all of the text is protected; leave some of it open", "text")
+        return draft
 
     def chosen_sampling(self) -> Sampling:
         if self.text is None:
             return self.sampling()
-        return self.sampling(replace(SCAN, scan=scan_for(Proofreading())))
+        return self.sampling(replace(SCAN, scan=scan_for(Proofreading(reread=False))))
 
 
 class Watching:
@@ -77,7 +98,8 @@ class Watching:
         self.service, self.body, self.sampling = service, body, body.chosen_sampling()
         texts = {name: getattr(body, name) or "" for name in ("prompt", "prefix", "suffix", "text")}
         check_given(service.config, **texts)
-        self.draft = body.draft(service.writer)
+        self.around = body.around(service.writer)
+        self.draft = body.draft(service.writer, self.around)
         check_room(self.draft, service.writer.model.config, body.max_actions)
         self._tokenizer = service.writer.tokenizer
 
@@ -108,7 +130,14 @@ class Watching:
             "pieces": self._tokenizer.pieces(draft.tokens),
             "cursor": draft.cursor,
             "marks": list(draft.marks),
+            "around": [_count_units(part) for part in self.around],
+            **(self._place(draft.canvas) if self.body.canvas else {}),
+            "trajectory": to_record(Trajectory(draft, (), ())),
         }
+
+    def _place(self, canvas: Canvas) -> dict[str, Any]:
+        """Where the cursor stands in the text, in UTF-16 units."""
+        return {"at": _count_units(self._tokenizer.decode(canvas.tokens[: canvas.cursor]))}
 
     def _describe_action(self, event: Event) -> dict[str, Any]:
         fields = {
@@ -119,6 +148,7 @@ class Watching:
         }
         if self.body.canvas:
             fields["text"] = self._tokenizer.decode(event.canvas.tokens)
+            fields |= self._place(event.canvas)
         return fields
 
     def _name(self, action: int, score: float) -> dict[str, Any]:
@@ -139,6 +169,11 @@ class Watching:
             "log_probability": text.log_probability,
             "trajectory": to_record(text.trajectory, text=text.text),
         }
+
+
+def _count_units(text: str) -> int:
+    """UTF-16 units, in which JavaScript counts."""
+    return len(text.encode("utf-16-le", "replace")) // 2
 
 
 def _event(kind: str, fields: dict[str, Any]) -> dict[str, str]:

@@ -43,11 +43,12 @@ class SamplingBody(Body):
     top_p: Number | None = None
     top_k: StrictInt | None = None
     min_p: Number | None = None
+    min_tokens: StrictInt | None = Field(None, description="The model does not stop before it has written so many.")
     moves: StrictBool | None = Field(None, description="false: write from left to right, which can be streamed.")
     max_actions: StrictInt = 256
 
     def sampling(self, preset: Sampling = DEFAULT) -> Sampling:
-        names = ("temperature", "top_p", "top_k", "min_p", "moves")
+        names = ("temperature", "top_p", "top_k", "min_p", "min_tokens", "moves")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return replace(preset, **given)
 

@@ -51,6 +51,8 @@ class Plot {
       <g stroke-width="${thick}">${this.dots()}</g>
       <path class="revisions" d="${this.flags()}"/>
       <path class="now"/><circle class="here" r="4.5"/>`;
+    // Set here, for a strict policy of the page that opens this one forbids style attributes.
+    for (const each of this.svg.querySelectorAll("[data-shade]")) each.style.setProperty("--t", each.dataset.shade);
     this.mark(this.at);
   }
 
@@ -91,7 +93,7 @@ class Plot {
       const shade = Math.min(Math.floor(at / this.replay.length * NUM_SHADES), NUM_SHADES - 1);
       shades[shade] += `M${this.x(at).toFixed(1)} ${this.y(place).toFixed(1)}h0`;
     }
-    const draw = (d, shade) => `<path class="dots" style="--t: ${(shade + 0.5) / NUM_SHADES}" d="${d}"/>`;
+    const draw = (d, shade) => `<path class="dots" data-shade="${(shade + 0.5) / NUM_SHADES}" d="${d}"/>`;
     return shades.map((d, shade) => d && draw(d, shade)).join("");
   }
 
