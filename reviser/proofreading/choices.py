@@ -15,6 +15,8 @@ from reviser.errors import ConfigError, DataError
 
 PASSES = 3
 MIN_PROBABILITY = 0.5
+REVISE_PROBABILITY = 0.5
+"""The least of a change in a model's own draft."""
 ENDINGS = {
     "text": ("", ".txt", ".text"),
     "markdown": (".md", ".markdown", ".mdown", ".mkd", ".qmd", ".rmd"),
@@ -35,6 +37,26 @@ MARKUP = {
 
 
 @dataclass(frozen=True, slots=True)
+class Weighing:
+    """How an edit's actions and a second reading are made one probability (rereading.py): weights of log-odds."""
+
+    bias: float
+    actions: float
+    """Of the log-odds of the edit's actions."""
+    reading: float
+    """Of each nat that the text gains."""
+    rewrites: bool = False
+    """Whether edits may write whole stretches anew. Then only the way to an edit counts of its actions, and not which
+    words are chosen or how many; and the nats gained are those beyond what a change of length would explain."""
+
+
+CORRECTING = Weighing(-1.46, 0.43, 0.16)
+"""Fitted to made errors and clean text (tools/fit_rereading.py, LOG.md)."""
+REVISING = Weighing(0.0, 0.5, 0.2, rewrites=True)
+"""For a model's own drafts; chosen by hand, to be fitted to a model with tools/fit_revising.py."""
+
+
+@dataclass(frozen=True, slots=True)
 class Proofreading:
     """How a text is proofread."""
 
@@ -44,6 +66,7 @@ class Proofreading:
     words: Sequence[str] = ()
     reread: bool = True
     """Whether the model also reads the text with and without each edit (rereading.py)."""
+    weighing: Weighing = CORRECTING
 
     def __post_init__(self) -> None:
         check_format(self.format)
@@ -53,6 +76,15 @@ class Proofreading:
             raise ConfigError(f"passes={self.passes!r} must be a whole number of at least 1")
         if isinstance(self.words, str) or not all(isinstance(word, str) and word for word in self.words):
             raise ConfigError(f"words={self.words!r} must be a list of words")
+
+
+def revising(passes: int, min_probability: float = REVISE_PROBABILITY) -> Proofreading | None:
+    """How a model goes over its own drafts so many times; None for not at all."""
+    if not isinstance(passes, int) or passes < 0:
+        raise ConfigError(f"revise={passes!r} must be a whole number of passes, 0 or more")
+    if not isinstance(min_probability, int | float) or not 0 <= min_probability <= 1:
+        raise ConfigError(f"revise_probability={min_probability!r} must be a number between 0 and 1")
+    return Proofreading("text", min_probability, passes, weighing=REVISING) if passes else None
 
 
 def check_format(format: str) -> None:
