@@ -48,7 +48,14 @@ from reviser.model.folder import find, read_config
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.rng import Random
-from reviser.proofreading.choices import MIN_PROBABILITY, PASSES, REVISE_PROBABILITY, Proofreading, revising
+from reviser.proofreading.choices import (
+    MIN_PROBABILITY,
+    PASSES,
+    REVISE_ACTIONS,
+    REVISE_PROBABILITY,
+    Proofreading,
+    revising,
+)
 from reviser.proofreading.proofread import Edited, Propose, check_can_edit, proofread
 from reviser.proofreading.rereading import scan_for
 from reviser.proofreading.revising import Revision, revise_canvases
@@ -222,7 +229,8 @@ class Writer:
 
     def revise(self, texts: Sequence[Text], how: Proofreading, propose: Propose | None = None) -> list[Text]:
         """Texts as the model itself would change them, what was given protected; one trajectory holds both."""
-        propose = propose or partial(self.propose, sampling=replace(SCAN, scan=scan_for(how)))
+        scan = replace(SCAN, scan=scan_for(how))
+        propose = propose or partial(self.propose, sampling=scan, max_actions=REVISE_ACTIONS)
         canvases, rules = [text.decoded.canvas for text in texts], [text.draft.rules for text in texts]
         about = self.tokenizer, self.model.config, how, self.read
         revised = revise_canvases(canvases, rules, propose, *about)
@@ -368,10 +376,12 @@ class Writer:
         scored = iter(score_tokens(self.model, self._steps, [each[0] for each in asked], [each[1] for each in asked]))
         return [next(scored) if fit else [] for fit in fits]
 
-    def propose(self, drafts: Sequence[Draft], seed: int = 0, sampling: Sampling = SCAN) -> list[Decoded]:
+    def propose(
+        self, drafts: Sequence[Draft], seed: int = 0, sampling: Sampling = SCAN, max_actions: int | None = None
+    ) -> list[Decoded]:
         """What the model does with each draft, within its context and whatever the other drafts are."""
-        number = Random.of(seed, 0, 0).state
-        requests = [Request(draft, self.model.config.context, number) for draft in drafts]
+        number, most = Random.of(seed, 0, 0).state, max_actions or self.model.config.context
+        requests = [Request(draft, most, number) for draft in drafts]
         return [text.decoded for text in self.write(requests, sampling)]
 
     def stream(

@@ -17,6 +17,8 @@ PASSES = 3
 MIN_PROBABILITY = 0.5
 REVISE_PROBABILITY = 0.5
 """The least of a change in a model's own draft."""
+REVISE_ACTIONS = 256
+"""That a model takes at most in one pass over one window of a draft."""
 ENDINGS = {
     "text": ("", ".txt", ".text"),
     "markdown": (".md", ".markdown", ".mdown", ".mkd", ".qmd", ".rmd"),
@@ -48,11 +50,13 @@ class Weighing:
     rewrites: bool = False
     """Whether edits may write whole stretches anew. Then only the way to an edit counts of its actions, and not which
     words are chosen or how many; and the nats gained are those beyond what a change of length would explain."""
+    least_scan: float = 0.1
+    """The least probability of a change at which a model still stops to look at a place."""
 
 
 CORRECTING = Weighing(-1.46, 0.43, 0.16)
 """Fitted to made errors and clean text (tools/fit_rereading.py, LOG.md)."""
-REVISING = Weighing(0.0, 0.5, 0.2, rewrites=True)
+REVISING = Weighing(0.0, 0.5, 0.2, rewrites=True, least_scan=0.02)
 """For a model's own drafts; chosen by hand, to be fitted to a model with tools/fit_revising.py."""
 
 

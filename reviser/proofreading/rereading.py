@@ -28,8 +28,6 @@ Read = Callable[[Sequence[Sequence[int]], Sequence[int]], Sequence[Sequence[floa
 a text that is too long to read."""
 Shown = tuple[str, str, str, Sequence[Edit]]
 """The context on the left, a text, the context on the right, and edits of the text."""
-LEAST_SCAN = 0.1
-"""Below this a model looks for mistakes in every word."""
 MOST = 10.0
 """Nats beyond which a gain or loss counts no more."""
 
@@ -64,7 +62,7 @@ def scan_for(how: Proofreading) -> float:
     odds = math.log(p / (1 - p))
     if how.reread:
         odds = (odds - how.weighing.bias - how.weighing.reading * MOST) / how.weighing.actions
-    return max(1 / (1 + math.exp(-odds)), LEAST_SCAN)
+    return max(1 / (1 + math.exp(-odds)), how.weighing.least_scan)
 
 
 def find_gains(
