@@ -385,7 +385,8 @@ def _revise_live(args: argparse.Namespace, writer: Writer, text: Text, console: 
     if how is None or text.ended_by == "interrupt":
         return text
     sampling = replace(SCAN, scan=scan_for(how))
-    return writer.revise([text], how, propose_live(writer, sampling, console, args.pace))[0]
+    propose = propose_live(writer, sampling, console, args.pace, max_actions=how.max_actions)
+    return writer.revise([text], how, propose)[0]
 
 
 def _print_all(args: argparse.Namespace, writer: Writer, texts: Sequence[Text], seconds: float) -> None:

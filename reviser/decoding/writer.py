@@ -48,14 +48,7 @@ from reviser.model.folder import find, read_config
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.rng import Random
-from reviser.proofreading.choices import (
-    MIN_PROBABILITY,
-    PASSES,
-    REVISE_ACTIONS,
-    REVISE_PROBABILITY,
-    Proofreading,
-    revising,
-)
+from reviser.proofreading.choices import MIN_PROBABILITY, PASSES, REVISE_PROBABILITY, Proofreading, revising
 from reviser.proofreading.proofread import Edited, Propose, check_can_edit, proofread
 from reviser.proofreading.rereading import scan_for
 from reviser.proofreading.revising import Revision, revise_canvases
@@ -230,7 +223,7 @@ class Writer:
     def revise(self, texts: Sequence[Text], how: Proofreading, propose: Propose | None = None) -> list[Text]:
         """Texts as the model itself would change them, what was given protected; one trajectory holds both."""
         scan = replace(SCAN, scan=scan_for(how))
-        propose = propose or partial(self.propose, sampling=scan, max_actions=REVISE_ACTIONS)
+        propose = propose or partial(self.propose, sampling=scan, max_actions=how.max_actions)
         canvases, rules = [text.decoded.canvas for text in texts], [text.draft.rules for text in texts]
         about = self.tokenizer, self.model.config, how, self.read
         revised = revise_canvases(canvases, rules, propose, *about)

@@ -71,6 +71,8 @@ class Proofreading:
     reread: bool = True
     """Whether the model also reads the text with and without each edit (rereading.py)."""
     weighing: Weighing = CORRECTING
+    max_actions: int | None = None
+    """That the model takes in one pass over one window; None: as many as its context holds."""
 
     def __post_init__(self) -> None:
         check_format(self.format)
@@ -88,7 +90,9 @@ def revising(passes: int, min_probability: float = REVISE_PROBABILITY) -> Proofr
         raise ConfigError(f"revise={passes!r} must be a whole number of passes, 0 or more")
     if not isinstance(min_probability, int | float) or not 0 <= min_probability <= 1:
         raise ConfigError(f"revise_probability={min_probability!r} must be a number between 0 and 1")
-    return Proofreading("text", min_probability, passes, weighing=REVISING) if passes else None
+    if not passes:
+        return None
+    return Proofreading("text", min_probability, passes, weighing=REVISING, max_actions=REVISE_ACTIONS)
 
 
 def check_format(format: str) -> None:

@@ -242,12 +242,17 @@ def watch(
 
 
 def propose_live(
-    writer: Writer, sampling: Sampling, console: Console, pace: float, seed: int = 0
+    writer: Writer,
+    sampling: Sampling,
+    console: Console,
+    pace: float,
+    seed: int = 0,
+    max_actions: int | None = None,
 ) -> Callable[[Sequence[Draft]], list[Decoded]]:
     """What `Writer.propose` gives, with every action drawn, one draft after another."""
 
     def propose(drafts: Sequence[Draft]) -> list[Decoded]:
-        made, most = [], writer.model.config.context
+        made, most = [], max_actions or writer.model.config.context
         for draft in drafts:
             events = Timed(writer.stream(draft, max_actions=most, seed=seed, sampling=sampling))
             with closing(watch(events, draft, writer.tokenizer, console, pace)) as shown:

@@ -31,7 +31,7 @@ from reviser.evaluation.measures import Measure
 from reviser.evaluation.metrics.corrections import Corrected, measure_clean, tell
 from reviser.evaluation.metrics.evalppl import bits_per_byte, score
 from reviser.evaluation.systems import ReviserSystem
-from reviser.proofreading.choices import REVISE_ACTIONS, Proofreading
+from reviser.proofreading.choices import Proofreading
 from reviser.proofreading.edits import Edit, apply_edits
 from reviser.proofreading.proofread import Span, proofread_all
 from reviser.proofreading.rereading import scan_for
@@ -143,7 +143,9 @@ def _revise(
     closed: Sequence[Sequence[Span]] = (),
     level: float | None = None,
 ) -> list[tuple[Edit, ...]]:
-    propose = partial(writer.propose, sampling=replace(SCAN, scan=level or scan_for(how)), max_actions=REVISE_ACTIONS)
+    propose = partial(
+        writer.propose, sampling=replace(SCAN, scan=level or scan_for(how)), max_actions=how.max_actions
+    )
     about = writer.tokenizer, writer.model.config, how
     edited = proofread_all(texts, propose, *about, read=writer.read, closed=closed)
     return [each.edits for each in edited]

@@ -20,7 +20,7 @@ from reviser.evaluation.generations import Generation, Prompt
 from reviser.evaluation.systems import ReviserSystem, number_of
 from reviser.orders.record import from_record
 from reviser.orders.rng import Random, threshold
-from reviser.proofreading.choices import REVISE_ACTIONS, Proofreading
+from reviser.proofreading.choices import Proofreading
 from reviser.proofreading.rereading import scan_for
 from reviser.proofreading.revising import revise_canvases
 
@@ -44,7 +44,7 @@ class RevisedDrafts:
         drafts = [self.drafts[prompt.id, seed] for prompt in prompts]
         trajectories = [from_record(_record_of(each)) for each in drafts]
         propose = partial(
-            self.writer.propose, sampling=replace(SCAN, scan=scan_for(self.how)), max_actions=REVISE_ACTIONS
+            self.writer.propose, sampling=replace(SCAN, scan=scan_for(self.how)), max_actions=self.how.max_actions
         )
         revised = revise_canvases(
             [each.final for each in trajectories], [each.draft.rules for each in trajectories], propose,
