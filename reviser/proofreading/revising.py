@@ -17,7 +17,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, compress
 
 from reviser.canvas import Canvas, Rules, replay
 from reviser.config import ModelConfig
@@ -63,7 +63,11 @@ def revise_canvases(
     """What a model makes of its drafts, each a canvas with its rules; fixed tokens stay as they are."""
     texts = [tokenizer.decode(canvas.tokens) for canvas in canvases]
     closed = [_find_fixed(canvas, tokenizer) for canvas in canvases]
-    edited = proofread_all(texts, propose, tokenizer, config, how, read=read, closed=closed)
+    # A model may write a zero byte, of which no text is made; such a draft is left as it is.
+    is_text = ["\0" not in text for text in texts]
+    asked, spans = list(compress(texts, is_text)), list(compress(closed, is_text))
+    found = iter(proofread_all(asked, propose, tokenizer, config, how, read=read, closed=spans))
+    edited = [next(found) if is_one else Edited(text, ()) for text, is_one in zip(texts, is_text, strict=True)]
     return [_do_edits(*each, tokenizer) for each in zip(canvases, rules, edited, closed, strict=True)]
 
 
