@@ -4,12 +4,12 @@ A stretch is made of whole sentences. A span is a word, two or three words, a ph
 sentences, each at its own boundaries (evaluation/gap_kinds.py), with the space before it:
 
     stretch   The boats lay still, and the gulls were asleep. A child came down the steps.
-    spans               -----  words                         ------------------------------ sentence
+    spans                                 ----- word         ---------------------------- sentence
 
 >>> from reviser.tokenizer import load
 >>> text = "The boats lay still, and the gulls were asleep. A child came down the steps."
 >>> [(each.kind, text[each.start : each.end]) for each in choose_spans(text, Random.of(4), (2, 2))]
-[('phrase', ' and the gulls were asleep'), ('words', ' child came')]
+[('word', ' gulls'), ('sentence', ' A child came down the steps.')]
 """
 
 from __future__ import annotations
