@@ -52,7 +52,7 @@ def cut_stretch(document: str, tokenizer: Tokenizer, most: int, rng: Random) -> 
     """
     size = LETTERS * most
     begin = 0 if rng.below(3) == 0 else rng.below(max(len(document) - size // 2, 1))
-    window = document[begin : begin + 2 * size]
+    window = document[begin : begin + size]
     spans = [
         (line_start + first, line_start + last)
         for line_start, line in _lines(window)
@@ -60,7 +60,7 @@ def cut_stretch(document: str, tokenizer: Tokenizer, most: int, rng: Random) -> 
     ]
     # The first is cut in two, unless the document begins with it, and so may be the last.
     spans = spans[int(begin > 0) :]
-    spans = spans if begin + 2 * size >= len(document) else spans[:-1]
+    spans = spans if begin + size >= len(document) else spans[:-1]
     counts = list(map(len, tokenizer.encode_many([window[first:last] for first, last in spans])))
     wanted, total, end = LEAST + rng.below(max(most - LEAST, 1) + 1), 0, 0
     for number, count in enumerate(counts):

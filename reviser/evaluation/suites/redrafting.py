@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from reviser.errors import ConfigError
@@ -50,7 +50,7 @@ class Redrafting(Suite):
 
     texts: tuple[str, ...] = option(positional=True, metavar="TEXTS", help=TEXTS)
     model: str = option(metavar="SPEC", help="a model folder or run folder that was trained on edits")
-    generations: str = option(metavar="FILE", help="where texts are kept, as JSON lines; resumed if it exists")
+    generations: str = option(metavar="FILE", help="where generations are kept, as JSON lines; resumed if it exists")
     n: int | None = option(None, help=PROMPTS)
     seeds: tuple[int, ...] = option(SEEDS, commas=-1, help="random seeds, comma-separated (default: 123,124,125)")
     passes: int = option(1, help="how often a draft is gone over at most (default: 1)")
@@ -71,15 +71,16 @@ class Redrafting(Suite):
     top_k: int = option(50, help="default: 50; 0 is all")
     batch: int = option(8, help="texts scored at once (default: 8)")
     device: str = option("auto", help=DEVICE)
-    dtype: str = option("float32", choices=DTYPES, help="of evaluators (default: float32)")
+    dtype: str = option("float32", choices=DTYPES, help="default: float32")
 
     def check(self) -> None:
         self.at_least(1, "n", "passes", "batch")
         self.at_least(0, "spans", "temperature")
-        self._thresholds()
         if not self.threshold:
             raise ConfigError("--threshold is missing; give at least one, such as --threshold 0.5")
-        self._coolers()
+        for flag, numbers in (("--threshold", self._thresholds()), ("--cooler", self._coolers())):
+            if twice := next((each for each in numbers if numbers.count(each) > 1), None):
+                raise ConfigError(f"{flag} {twice:g} is given twice; drop one")
 
     def _thresholds(self) -> list[float]:
         return [_number("--threshold", each, 1.0) for each in self.threshold]
@@ -159,7 +160,9 @@ class Redrafting(Suite):
         drafts = drafts_of(file.generations, DRAFT)
         for text, probability in zip(self.threshold, self._thresholds(), strict=True):
             name = REVISED if text == self.threshold[0] else f"{REVISED}, {text}"
-            write(RevisedDrafts(name, system.writer, drafts, self._how(probability)), self.passes, probability)
+            how = self._how(probability)
+            settings = self.passes, probability, *astuple(how.weighing)
+            write(RevisedDrafts(name, system.writer, drafts, how), *settings)
         ratio = action_ratio(file.generations, REVISED, DRAFT)
         write(BestDrafts(BEST, system, drafts, ratio), self.passes, self._thresholds()[0], round(ratio, 2))
         for temperature in self._coolers():
