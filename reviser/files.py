@@ -52,6 +52,17 @@ def replacing(path: AnyPath) -> Iterator[IO[bytes]]:
         part.unlink(missing_ok=True)
 
 
+def drop_half_line(path: AnyPath) -> None:
+    """Cut off a last line that has no end, as a run leaves one that was killed while it wrote."""
+    if not Path(path).exists():
+        return
+    whole = Path(path).read_bytes()
+    end = whole.rfind(b"\n") + 1
+    if end < len(whole):
+        with Path(path).open("rb+") as file:
+            file.truncate(end)
+
+
 def write_text(path: AnyPath, text: str, errors: str = "strict") -> None:
     """Write a text file in UTF-8."""
     data = text.encode("utf-8", errors)

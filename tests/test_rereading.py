@@ -15,9 +15,9 @@ from reviser.decoding.reading import score_tokens
 from reviser.decoding.reference import draft_history, show
 from reviser.decoding.writer import Writer
 from reviser.orders.record import Draft
-from reviser.proofreading.choices import Proofreading
+from reviser.proofreading.choices import CORRECTING, Proofreading
 from reviser.proofreading.edits import Edit, apply_edits
-from reviser.proofreading.rereading import LEAST_SCAN, MOST, find_gains, judge, scan_for, weigh
+from reviser.proofreading.rereading import MOST, find_gains, judge, scan_for, weigh
 
 TEXT = "The cat sat on the mat. It slept there."
 EDITS = [Edit(4, 7, "cat", "dog", 0.6), Edit(12, 14, "on", "under", 0.7), Edit(33, 39, " there", "", 0.8)]
@@ -79,8 +79,8 @@ def test_an_edit_is_more_probable_the_surer_its_actions_and_the_more_the_text_ga
 def test_what_a_model_passes_over_could_not_have_been_kept(least, reread, p, gain) -> None:
     how = Proofreading(min_probability=least, reread=reread)
     scan = scan_for(how)
-    assert LEAST_SCAN <= scan <= 1
-    if LEAST_SCAN < p < scan * (1 - 1e-9):
+    assert CORRECTING.least_scan <= scan <= 1
+    if CORRECTING.least_scan < p < scan * (1 - 1e-9):
         assert (judge(p, gain) if reread else p) < least + 1e-9
 
 

@@ -31,7 +31,7 @@ UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser = commands.add_parser("data", help="prepare token shards, learn a tokenizer, inspect shards, make errors")
     kinds = parser.add_subparsers(title="subcommands", required=True, metavar="WHAT")
-    for adder in (_add_prepare, _add_tokenizer, _add_info, _add_errors, _add_error_table):
+    for adder in (_add_prepare, _add_tokenizer, _add_info, _add_errors, _add_error_table, _add_drafts):
         adder(kinds)
 
 
@@ -137,6 +137,66 @@ def _add_error_table(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument("--limit-bytes", default="40M", metavar="N", help="stop after this much text (default 40M)")
     parser.add_argument("--field", default="text", help="JSON field or column with the text (default text)")
     parser.set_defaults(run=run_error_table)
+
+
+def _add_drafts(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
+    parser = add_command(
+        kinds,
+        "drafts",
+        "have a model write spans of texts anew, as pairs to learn revising from",
+        "  reviser data drafts runs/proof corpus/ --out drafts.jsonl --n 100000 --device cuda\n"
+        "  reviser data drafts runs/proof notes.txt --out drafts.jsonl --spans 1,1 --blind 0 --seed 1",
+        description="Replace spans of texts, a word to a few sentences, by what a model writes there, and keep each "
+        "text before and after as a pair for `reviser data prepare`.\n"
+        "The same command resumes a file that exists. The same seed gives the same spans.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="a model folder, a run folder, a hub id, or shipped")
+    parser.add_argument("paths", nargs="+", metavar="TEXTS", help="files and folders of documents, or data folders")
+    parser.add_argument("--out", required=True, metavar="FILE", help="the pairs, as JSON lines")
+    parser.add_argument("--n", type=int, help="maximum number of pairs (default: those of all documents)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
+    parser.add_argument("--tokens", type=int, default=170, help="maximum length of a text (default 170)")
+    parser.add_argument("--spans", default="1,3", metavar="LOW,HIGH", help="spans in a text (default 1,3)")
+    parser.add_argument(
+        "--blind", type=float, default=0.5, help="share of sentences that see no suffix (default 0.5)"
+    )
+    parser.add_argument("--per-document", type=int, default=4, help="maximum texts of a document (default 4)")
+    parser.add_argument(
+        "--min-gain", type=float, help="keep spans whose original reads better by this many nats (default: all)"
+    )
+    parser.add_argument("--temperature", type=float, default=0.9, help="of what is written (default 0.9)")
+    parser.add_argument("--top-k", type=int, default=50, help="of what is written (default 50; 0 is all)")
+    parser.add_argument("--rows", type=int, help="spans written at once (default: 16, or 256 on a GPU)")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1 (default cpu)")
+    parser.add_argument("--field", default="text", help="JSON field or column with the text (default text)")
+    parser.set_defaults(run=run_drafts)
+
+
+def run_drafts(args: argparse.Namespace) -> int:
+    from reviser.cli.fields import parse_numbers
+    from reviser.decoding.arguments import check_device
+    from reviser.decoding.presets import Sampling
+    from reviser.decoding.writer import Writer
+    from reviser.drafting.draft_pairs import Drafting, read_sources, write_drafts
+    from reviser.evaluation.evaluator import hash_weights
+    from reviser.model.folder import find
+
+    low, high = parse_numbers("--spans", args.spans, 2)
+    cut = args.seed, args.tokens, (low, high), args.blind, args.per_document, args.min_gain
+    how = Drafting(*cut, Sampling(args.temperature, args.top_k))
+    check_positive(args, *(name for name in ("n", "rows") if getattr(args, name) is not None))
+    check_device(args.device, "--device")
+    rows, start = args.rows or (16 if args.device == "cpu" else 256), time.monotonic()
+    writer = Writer.from_pretrained(args.model, args.device, rows)
+    with show_progress("drafts") as bar:
+        num_pairs = write_drafts(
+            writer, read_sources(args.paths, args.field), args.out, how, hash_weights(find(args.model)), args.n,
+            lambda texts, pairs: bar.show(pairs, args.n, f"{pairs:,} pairs of {texts:,} texts"),
+        )  # fmt: skip
+    seconds = time.monotonic() - start
+    done = {"file": args.out, "num_pairs": num_pairs, "seconds": round(seconds, 1)}
+    print(json.dumps(done) if args.json else f"{args.out}: {num_pairs:,} pairs\n  took       {seconds:.0f} s")
+    return 0
 
 
 def run_errors(args: argparse.Namespace) -> int:

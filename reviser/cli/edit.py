@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -232,21 +232,10 @@ def _live(
     args: argparse.Namespace, writer: Writer, sampling: Sampling
 ) -> Callable[[Sequence[Draft]], list[Decoded]] | None:
     """A way to propose that shows every action, where standard output is a terminal that can be drawn on."""
-    from reviser.viewer.live import Timed, live_console, watch
+    from reviser.viewer.live import live_console, propose_live
 
     console = live_console() if args.live else None
-    if console is None:
-        return None
-
-    def propose(drafts: Sequence[Draft]) -> list[Decoded]:
-        made, most = [], writer.model.config.context
-        for draft in drafts:
-            events = Timed(writer.stream(draft, max_actions=most, seed=args.seed, sampling=sampling))
-            with closing(watch(events, draft, writer.tokenizer, console, args.pace)) as shown:
-                made.append(writer.collect(draft, list(shown), most).decoded)
-        return made
-
-    return propose
+    return None if console is None else propose_live(writer, sampling, console, args.pace, args.seed)
 
 
 def _review(edited: Edited, source: GivenText) -> Edited:

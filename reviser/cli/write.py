@@ -15,9 +15,10 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from reviser.cli.command import add_command
-from reviser.cli.written import check_output, make_document, write_page, write_trajectories
+from reviser.cli.written import check_output, make_document, model_name, write_page, write_trajectories
 from reviser.decoding.presets import LONGEST_GAP, NAMED, Sampling
 from reviser.errors import ConfigError, DataError
+from reviser.proofreading.choices import REVISE_PROBABILITY, Proofreading, revising
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -43,9 +44,11 @@ def _add_generate(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "generate",
         "continue a text",
         "  reviser generate 'The old lighthouse' --live\n"
-        "  reviser generate 'The old lighthouse' --n 3 --seed 1 --top-p 0.95 --json",
+        "  reviser generate 'The old lighthouse' --n 3 --seed 1 --top-p 0.95 --json\n"
+        "  reviser generate 'The old lighthouse' --model runs/own --revise 2 --live",
         description="Continue a text, or write one from nothing. The text goes to standard output, and a line about "
-        "it to standard error. The same seed gives the same text.",
+        "it to standard error. The same seed gives the same text. With --revise the model then goes over its draft "
+        "and changes what it finds better changed; the given text stays.",
     )
     parser.add_argument(
         "text",
@@ -55,6 +58,16 @@ def _add_generate(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         help="the beginning of the text, or - for standard input (default: nothing)",
     )
     _add_options(parser)
+    parser.add_argument(
+        "--revise", type=int, default=0, metavar="N", help="go over the draft at most N times and edit it (default 0)"
+    )
+    parser.add_argument(
+        "--revise-probability",
+        type=float,
+        default=REVISE_PROBABILITY,
+        metavar="P",
+        help=f"leave out changes of a draft that are less probable (default {REVISE_PROBABILITY})",
+    )
     parser.set_defaults(run=run_generate, command="generate")
 
 
@@ -174,9 +187,16 @@ def run_generate(args: argparse.Namespace) -> int:
 
     def write(writer: Writer, start: Draft, sampling: Sampling, num_alternatives: int) -> list[Text]:
         limits = args.n, args.best_of, args.max_actions, args.seed
-        return writer.write_drafts([start], *limits, sampling, num_alternatives)
+        texts = writer.write_drafts([start], *limits, sampling, num_alternatives)
+        how = _revising(args)
+        return texts if how is None else writer.revise(texts, how)
 
     return _run(args, lambda writer: writer.continuation(text, args.max_tokens), write)
+
+
+def _revising(args: argparse.Namespace) -> Proofreading | None:
+    """How drafts are revised, where they are."""
+    return revising(args.revise, args.revise_probability) if args.command == "generate" else None
 
 
 def run_infill(args: argparse.Namespace) -> int:
@@ -249,6 +269,7 @@ def read_sampling(args: argparse.Namespace) -> Sampling:
 def _check(args: argparse.Namespace) -> None:
     """Refuse what can be refused before a model is loaded."""
     from reviser.model.folder import find, read_config
+    from reviser.proofreading.proofread import check_can_edit
 
     for name in ("n", "best_of"):
         if getattr(args, name) < 1:
@@ -261,7 +282,9 @@ def _check(args: argparse.Namespace) -> None:
     for name in ("html", "out"):
         if getattr(args, name) is not None:
             check_output(f"--{name}", getattr(args, name))
-    read_config(find(args.model))
+    config = read_config(find(args.model)).model
+    if _revising(args) is not None:
+        check_can_edit(config, model_name(args))
     if args.command == "generate" and args.text.endswith(" "):
         _say(args, "note: most tokens begin with a space; leave out the space at the end of the text")
 
@@ -347,9 +370,23 @@ def _write_live(
                 for event in shown:
                     seen.append(event)
         finally:
-            texts.append(writer.collect(start, seen, args.max_actions))
+            texts.append(_revise_live(args, writer, writer.collect(start, seen, args.max_actions), console))
             _print_text(args, writer, texts[-1], number, console, events.rate)
     return texts
+
+
+def _revise_live(args: argparse.Namespace, writer: Writer, text: Text, console: Console) -> Text:
+    """The text after it has been revised, which is drawn too, unless it was interrupted."""
+    from reviser.decoding.presets import SCAN
+    from reviser.proofreading.rereading import scan_for
+    from reviser.viewer.live import propose_live
+
+    how = _revising(args)
+    if how is None or text.ended_by == "interrupt":
+        return text
+    sampling = replace(SCAN, scan=scan_for(how))
+    propose = propose_live(writer, sampling, console, args.pace, max_actions=how.max_actions)
+    return writer.revise([text], how, propose)[0]
 
 
 def _print_all(args: argparse.Namespace, writer: Writer, texts: Sequence[Text], seconds: float) -> None:
@@ -395,6 +432,13 @@ def _print_text(
         *([] if rate is None else [f"{rate:.0f} actions/s"]),
     ]
     print(", ".join(parts), file=sys.stderr, flush=True)
+    if text.revision is not None:
+        from reviser.proofreading.changes import describe_edit
+
+        edits, taken = text.revision.edits, _count(text.revision.num_actions, "action")
+        print(f"{_count(len(edits), 'edit')} of the draft, in {taken}", file=sys.stderr)
+        for edit in edits:
+            print(f"  {describe_edit(edit)}", file=sys.stderr, flush=True)
 
 
 def _count(number: int, thing: str) -> str:

@@ -33,15 +33,28 @@ def make_document(args: argparse.Namespace, writer: Writer, texts: Sequence[Text
             "num_actions": text.num_actions,
             "num_tokens": text.num_tokens,
             "actions": _names(writer, text),
+            **_tell_revision(text),
             "trajectory": record,
         }
         for text, record in zip(texts, _records(args, writer, texts), strict=True)
     ]
     asked = {"command": args.command, "given": args.text, "model": model_name(args), "seed": args.seed}
     names = ["n", "best_of", "max_actions", "max_tokens"]
-    names += ["min_length", "max_length"] if args.command == "infill" else []
+    names += ["min_length", "max_length"] if args.command == "infill" else ["revise", "revise_probability"]
     limits = {name: getattr(args, name) for name in names}
     return format_json(asked | limits | {"sampling": to_dict(sampling), "texts": entries})
+
+
+def _tell_revision(text: Text) -> dict[str, Any]:
+    """The draft, its edits and the actions that all passes took, where there were any."""
+    from reviser.proofreading.changes import to_records
+    from reviser.proofreading.proofread import Edited
+
+    if text.revision is None:
+        return {}
+    revision = text.revision
+    edits = to_records(Edited(revision.original, revision.edits))
+    return {"draft": revision.original, "edits": edits, "revising_actions": revision.num_actions}
 
 
 def _names(writer: Writer, text: Text) -> list[str]:

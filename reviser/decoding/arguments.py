@@ -48,3 +48,25 @@ def check_device(name: Any, option: str = "device") -> None:
         device = torch.device("meta")
     if device.type != "cpu" and (device.type != "cuda" or (device.index or 0) >= torch.cuda.device_count()):
         raise ConfigError(f"{option} {name} is not usable here; write cpu, or cuda where there is a GPU")
+
+
+def list_prompts(prompts: Any) -> list[str]:
+    if isinstance(prompts, str):
+        return [prompts]
+    try:
+        return list(prompts)
+    except TypeError:
+        raise ConfigError(
+            f"prompts is {prompts!r}, of type {type(prompts).__name__}; give a text (str) or a list of texts"
+        ) from None
+
+
+def check_all_whole(**values: Any) -> tuple[int, ...]:
+    return tuple(check_whole(name, value) for name, value in values.items())
+
+
+def check_counts(n: Any, best_of: Any, max_actions: Any, seed: Any) -> tuple[int, ...]:
+    counts = check_all_whole(n=n, best_of=best_of, max_actions=max_actions, seed=seed)
+    if min(counts[:2]) < 1:
+        raise ConfigError(f"n={n} and best_of={best_of} must be at least 1")
+    return counts

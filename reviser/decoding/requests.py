@@ -14,13 +14,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from reviser.canvas import Canvas
 from reviser.config import ModelConfig
 from reviser.errors import ConfigError
 from reviser.orders.record import Draft
+from reviser.proofreading.revising import Revision
 
 EndedBy = Literal["model", "length", "actions", "context", "interrupt"]
 """What ended a text: the model's own STOP, a full canvas, `max_actions`, the model's context, or whoever watched."""
@@ -70,6 +72,24 @@ class Decoded:
     def has_stopped(self) -> bool:
         """Whether the model ended it: it chose STOP while it could still insert."""
         return self.ended_by == "model"
+
+
+def join_revision(written: Decoded, revision: Revision) -> Decoded:
+    """A draft and what was changed in it as one; STOP, where the model chose it, comes last."""
+    stops = written.actions[len(written.actions) - written.canvas.is_stopped :]
+    size = len(written.actions) - len(stops)
+
+    def join(draft: Sequence[Any], changes: Sequence[Any]) -> tuple[Any, ...]:
+        return (*draft[:size], *changes, *draft[size:])
+
+    canvas = replace(revision.canvas, is_stopped=written.canvas.is_stopped)
+    return Decoded(
+        join(written.actions, revision.actions),
+        join(written.log_probabilities, revision.log_probabilities),
+        canvas,
+        written.ended_by,
+        join(written.alternatives, [()] * len(revision.actions)) if written.alternatives else (),
+    )
 
 
 def find_end(request: Request, canvas: Canvas, num_actions: int, context: int) -> EndedBy:

@@ -1,6 +1,6 @@
 """Texts in, texts out: a model with its tokenizer, and the three jobs.
 
-    generate   continue prompts; an empty one writes from nothing
+    generate   continue prompts; an empty one writes from nothing; the model may revise what it wrote
     infill     write in the gap between two texts, or in several gaps, any length
     edit       correct a text that is on the canvas already, and say what was changed
 
@@ -20,7 +20,14 @@ from functools import partial
 from typing import Any, Literal
 
 from reviser.canvas import FIXED, Rules
-from reviser.decoding.arguments import check_device, check_text, check_whole
+from reviser.decoding.arguments import (
+    check_all_whole,
+    check_counts,
+    check_device,
+    check_text,
+    check_whole,
+    list_prompts,
+)
 from reviser.decoding.cpu.step import CpuStep, has_cpu_kernels
 from reviser.decoding.engine import Engine
 from reviser.decoding.gap_filling import (
@@ -34,16 +41,17 @@ from reviser.decoding.gap_filling import (
 )
 from reviser.decoding.presets import DEFAULT, LONGEST_GAP, SCAN, Sampling
 from reviser.decoding.reading import score_tokens
-from reviser.decoding.requests import Decoded, EndedBy, Event, Request, find_end
+from reviser.decoding.requests import Decoded, EndedBy, Event, Request, find_end, join_revision
 from reviser.errors import ConfigError
 from reviser.model.checkpoint import check_tokenizer, from_pretrained, tokenizer_of
 from reviser.model.folder import find, read_config
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.rng import Random
-from reviser.proofreading.choices import MIN_PROBABILITY, PASSES, Proofreading
-from reviser.proofreading.proofread import Edited, proofread
+from reviser.proofreading.choices import MIN_PROBABILITY, PASSES, REVISE_PROBABILITY, Proofreading, revising
+from reviser.proofreading.proofread import Edited, Propose, check_can_edit, proofread
 from reviser.proofreading.rereading import scan_for
+from reviser.proofreading.revising import Revision, revise_canvases
 from reviser.tokenizer import Tokenizer
 
 Weights = Literal["auto", "int8", "float32"]
@@ -72,6 +80,8 @@ class Text:
     fit: float | None = None
     """How well what follows fits: the mean log-probability of the given tokens behind the first gap, read from left
     to right. Known where several fillings were compared and something follows."""
+    revision: Revision | None = None
+    """What was changed in a draft, where the model was asked to revise it; `log_probability` is the draft's."""
 
     def __str__(self) -> str:
         return self.text
@@ -200,11 +210,32 @@ class Writer:
         max_tokens: int | None = None,
         seed: int = 0,
         sampling: Sampling = DEFAULT,
+        revise: int = 0,
+        revise_probability: float = REVISE_PROBABILITY,
     ) -> list[Text]:
-        """`n` continuations of each prompt, in the order of the prompts."""
-        texts = _list_prompts(prompts)
+        """`n` continuations of each prompt, in the order of the prompts; up to `revise` passes change what is better
+        changed (docs/own-states.md)."""
+        how = revising(revise, revise_probability)
+        if how is not None:
+            check_can_edit(self.model.config)
+        texts = list_prompts(prompts)
         drafts = [self.continuation(text, max_tokens) for text in texts]
-        return self.write_drafts(drafts, n, best_of, max_actions, seed, sampling)
+        written = self.write_drafts(drafts, n, best_of, max_actions, seed, sampling)
+        return written if how is None else self.revise(written, how)
+
+    def revise(self, texts: Sequence[Text], how: Proofreading, propose: Propose | None = None) -> list[Text]:
+        """Texts as the model itself would change them, what was given protected; one trajectory holds both."""
+        scan = replace(SCAN, scan=scan_for(how))
+        propose = propose or partial(self.propose, sampling=scan, max_actions=how.max_actions)
+        canvases, rules = [text.decoded.canvas for text in texts], [text.draft.rules for text in texts]
+        about = self.tokenizer, self.model.config, how, self.read
+        revised = revise_canvases(canvases, rules, propose, *about)
+        return [self._put_revision(*each) for each in zip(texts, revised, strict=True)]
+
+    def _put_revision(self, text: Text, revision: Revision) -> Text:
+        joined = join_revision(text.decoded, revision)
+        written = self._read(text.draft, joined)
+        return replace(written, log_probability=text.log_probability, fit=text.fit, revision=revision)
 
     def infill(
         self,
@@ -243,7 +274,7 @@ class Writer:
         num_alternatives: int = 0,
     ) -> list[Text]:
         """`infill` of the parts around gaps."""
-        n, best_of, max_actions, seed = _check_counts(n, best_of, max_actions, seed)
+        n, best_of, max_actions, seed = check_counts(n, best_of, max_actions, seed)
         _check_sampling(sampling)
         limits = limits or GapLimits()
         found: dict[str, Text] = {}
@@ -326,7 +357,7 @@ class Writer:
     ) -> Edited:
         """The text as the model would correct it, of any length, with its edits (docs/proofreading.md)."""
         how = Proofreading(format, min_probability, passes, words, reread, within)
-        [seed] = _check_all_whole(seed=seed)
+        [seed] = check_all_whole(seed=seed)
         sampling = replace(SCAN, scan=scan_for(how)) if sampling is None else sampling
         _check_sampling(sampling)
         propose = partial(self.propose, seed=seed, sampling=sampling)
@@ -342,10 +373,12 @@ class Writer:
         scored = iter(score_tokens(self.model, self._steps, [each[0] for each in asked], [each[1] for each in asked]))
         return [next(scored) if fit else [] for fit in fits]
 
-    def propose(self, drafts: Sequence[Draft], seed: int = 0, sampling: Sampling = SCAN) -> list[Decoded]:
+    def propose(
+        self, drafts: Sequence[Draft], seed: int = 0, sampling: Sampling = SCAN, max_actions: int | None = None
+    ) -> list[Decoded]:
         """What the model does with each draft, within its context and whatever the other drafts are."""
-        number = Random.of(seed, 0, 0).state
-        requests = [Request(draft, self.model.config.context, number) for draft in drafts]
+        number, most = Random.of(seed, 0, 0).state, max_actions or self.model.config.context
+        requests = [Request(draft, most, number) for draft in drafts]
         return [text.decoded for text in self.write(requests, sampling)]
 
     def stream(
@@ -365,7 +398,7 @@ class Writer:
         if not isinstance(begun, Draft):
             raise ConfigError(f"start is {start!r}, of type {type(start).__name__}; give a prompt (str) or a Draft")
         _check_sampling(sampling)
-        max_actions, seed, number = _check_all_whole(max_actions=max_actions, seed=seed, number=number)
+        max_actions, seed, number = check_all_whole(max_actions=max_actions, seed=seed, number=number)
         engine = Engine(self.model, sampling, 1, self._steps, NUM_ALTERNATIVES)
         return engine.events(Request(begun, max_actions, Random.of(seed, 0, number).state))
 
@@ -399,7 +432,7 @@ class Writer:
         num_alternatives: int = 0,
     ) -> list[Text]:
         """`n` texts from each draft, in the order of the drafts, each the best of `best_of`."""
-        n, best_of, max_actions, seed = _check_counts(n, best_of, max_actions, seed)
+        n, best_of, max_actions, seed = check_counts(n, best_of, max_actions, seed)
         requests = [
             Request(each, max_actions, Random.of(seed, place, number).state)
             for place, each in enumerate(drafts)
@@ -451,28 +484,6 @@ def _keep_best(texts: Sequence[Text], best_of: int) -> list[Text]:
 
 def _number_of(seed: int, number: int, gap: int) -> int:
     return Random.of(seed, gap, number).state
-
-
-def _list_prompts(prompts: Any) -> list[str]:
-    if isinstance(prompts, str):
-        return [prompts]
-    try:
-        return list(prompts)
-    except TypeError:
-        raise ConfigError(
-            f"prompts is {prompts!r}, of type {type(prompts).__name__}; give a text (str) or a list of texts"
-        ) from None
-
-
-def _check_all_whole(**values: Any) -> tuple[int, ...]:
-    return tuple(check_whole(name, value) for name, value in values.items())
-
-
-def _check_counts(n: Any, best_of: Any, max_actions: Any, seed: Any) -> tuple[int, ...]:
-    counts = _check_all_whole(n=n, best_of=best_of, max_actions=max_actions, seed=seed)
-    if min(counts[:2]) < 1:
-        raise ConfigError(f"n={n} and best_of={best_of} must be at least 1")
-    return counts
 
 
 def _check_sampling(sampling: Any) -> None:

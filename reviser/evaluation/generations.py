@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from reviser.errors import ConfigError, DataError
-from reviser.files import locked
+from reviser.files import drop_half_line, locked
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +133,9 @@ class GenerationFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._drop_half_line()
+        drop_half_line(path)
         self.generations = read_generations(path) if self.path.exists() else []
         self.keys = {each.key for each in self.generations}
-
-    def _drop_half_line(self) -> None:
-        """A run that was killed while it wrote leaves a line without its end; that generation is made again."""
-        if not self.path.exists():
-            return
-        whole = self.path.read_bytes()
-        end = whole.rfind(b"\n") + 1
-        if end < len(whole):
-            with self.path.open("rb+") as file:
-                file.truncate(end)
 
     def add(self, generations: Iterable[Generation]) -> None:
         """Write generations behind the others, whole lines at once."""

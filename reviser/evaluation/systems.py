@@ -217,11 +217,12 @@ class ReviserSystem:
         return self.writer.precision
 
     def generate(self, prompts: Sequence[Prompt], seed: int) -> Iterator[Generation]:
-        requests = [self._request(prompt, seed) for prompt in prompts]
+        requests = [self.request(prompt, seed) for prompt in prompts]
         for prompt, text in zip(prompts, self.writer.write(requests, self.sampling), strict=True):
             yield self._generation(prompt, seed, text)
 
-    def _request(self, prompt: Prompt, seed: int) -> Request:
+    def request(self, prompt: Prompt, seed: int) -> Request:
+        """What the writer is asked for a prompt."""
         room = self.budget.tokens(prompt, lambda text: len(self.writer.tokenizer.encode(text)))
         begun = self.writer.gap(prompt.prefix, prompt.suffix if self.sees_suffix else "", room)
         return Request(begun, math.ceil(ACTIONS_PER_TOKEN * room), number_of(prompt, seed))

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from reviser.proofreading.edits import Edit
 from reviser.proofreading.proofread import Edited
 
 NO_NEWLINE = "\\ No newline at end of file"
@@ -16,7 +17,15 @@ NO_NEWLINE = "\\ No newline at end of file"
 def list_edits(edited: Edited, name: str) -> Iterator[str]:
     """`file:line:column: before -> after (probability)`, a line for each edit."""
     for edit, (line, column) in zip(edited.edits, edited.places, strict=True):
-        yield f"{name}:{line}:{column}: {quote(edit.before)} -> {quote(edit.after)} ({edit.probability:.2f})"
+        yield f"{name}:{line}:{column}: {describe_edit(edit)}"
+
+
+def describe_edit(edit: Edit) -> str:
+    """
+    >>> describe_edit(Edit(0, 3, "teh", "the", 0.9))
+    '"teh" -> "the" (0.90)'
+    """
+    return f"{quote(edit.before)} -> {quote(edit.after)} ({edit.probability:.2f})"
 
 
 def quote(text: str) -> str:

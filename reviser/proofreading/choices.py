@@ -15,6 +15,10 @@ from reviser.errors import ConfigError, DataError
 
 PASSES = 3
 MIN_PROBABILITY = 0.5
+REVISE_PROBABILITY = 0.5
+"""The least of a change in a model's own draft."""
+REVISE_ACTIONS = 256
+"""That a model takes at most in one pass over one window of a draft."""
 ENDINGS = {
     "text": ("", ".txt", ".text"),
     "markdown": (".md", ".markdown", ".mdown", ".mkd", ".qmd", ".rmd"),
@@ -35,6 +39,28 @@ MARKUP = {
 
 
 @dataclass(frozen=True, slots=True)
+class Weighing:
+    """How an edit's actions and a second reading are made one probability (rereading.py): weights of log-odds."""
+
+    bias: float
+    actions: float
+    """Of the log-odds of the edit's actions."""
+    reading: float
+    """Of each nat that the text gains."""
+    rewrites: bool = False
+    """Whether edits may write whole stretches anew. Then only the way to an edit counts of its actions, and not which
+    words are chosen or how many; and the nats gained are those beyond what a change of length would explain."""
+    least_scan: float = 0.1
+    """The least probability of a change at which a model still stops to look at a place."""
+
+
+CORRECTING = Weighing(-1.53, 0.48, 0.16)
+"""Fitted to made errors and clean text (tools/fit_rereading.py, LOG.md)."""
+REVISING = Weighing(0.0, 0.5, 0.2, rewrites=True, least_scan=0.02)
+"""For a model's own drafts; chosen by hand, to be fitted to a model with tools/fit_revising.py."""
+
+
+@dataclass(frozen=True, slots=True)
 class Proofreading:
     """How a text is proofread."""
 
@@ -46,6 +72,9 @@ class Proofreading:
     """Whether the model also reads the text with and without each edit (rereading.py)."""
     within: tuple[int, int] | None = None
     """Characters from where to where may change; what is around them is only read. None: all."""
+    weighing: Weighing = CORRECTING
+    max_actions: int | None = None
+    """That the model takes in one pass over one window; None: as many as its context holds."""
 
     def __post_init__(self) -> None:
         check_format(self.format)
@@ -57,6 +86,17 @@ class Proofreading:
             raise ConfigError(f"words={self.words!r} must be a list of words")
         if self.within is not None and not 0 <= self.within[0] <= self.within[1]:
             raise ConfigError(f"within={self.within!r} must be two places in the text, the first before the second")
+
+
+def revising(passes: int, min_probability: float = REVISE_PROBABILITY) -> Proofreading | None:
+    """How a model goes over its own drafts so many times; None for not at all."""
+    if not isinstance(passes, int) or passes < 0:
+        raise ConfigError(f"revise={passes!r} must be a whole number of passes, 0 or more")
+    if not isinstance(min_probability, int | float) or not 0 <= min_probability <= 1:
+        raise ConfigError(f"revise_probability={min_probability!r} must be a number between 0 and 1")
+    if not passes:
+        return None
+    return Proofreading("text", min_probability, passes, weighing=REVISING, max_actions=REVISE_ACTIONS)
 
 
 def check_format(format: str) -> None:

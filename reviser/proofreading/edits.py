@@ -7,7 +7,9 @@
 A hunk lies between two tokens of the draft that were never changed; what stands there in the end takes the place of
 what stood there. Its probability is the product of the probabilities of the actions that made it: those that changed
 text in the hunk, and the JUMPs, MOVEs and REPLACEs on the way to each. It is the probability that the model does this
-once it has done what came before, not that of stopping or of leaving other places alone.
+once it has done what came before, not that of stopping or of leaving other places alone. Where whole stretches are
+written anew (`rewrites`), many words would do, so it is the probability of changing something there: that of the way
+to each place, and of the first DELETE or REPLACE.
 
 >>> apply_edits("teh cat", [Edit(0, 3, "teh", "the", 0.9)])
 'the cat'
@@ -64,12 +66,12 @@ class _Touch:
     log_probability: float
 
 
-def find_edits(draft: Draft, attempt: Attempt, tokenizer: Tokenizer) -> list[Edit]:
+def find_edits(draft: Draft, attempt: Attempt, tokenizer: Tokenizer, rewrites: bool = False) -> list[Edit]:
     """The edits of an attempt, whose offsets count characters of the draft's text.
 
     Applying all of them gives the text of the final canvas. A hunk that was cut short is not among them.
     """
-    origins, canvas, touches, is_leaving = _trace(draft, attempt)
+    origins, canvas, touches, is_leaving = _trace(draft, attempt, rewrites)
     old, new = tokenizer.pieces(draft.tokens), tokenizer.pieces(canvas.tokens)
     # A token that is still there but reads otherwise or as nothing, being half of a character, counts as changed.
     kept = [(o, p) for p, o in enumerate(origins) if o >= 0 and old[o] and old[o] == new[p]]
@@ -88,14 +90,16 @@ def find_edits(draft: Draft, attempt: Attempt, tokenizer: Tokenizer) -> list[Edi
     return edits
 
 
-def _trace(draft: Draft, attempt: Attempt) -> tuple[list[int], Canvas, list[_Touch], bool]:
+def _trace(draft: Draft, attempt: Attempt, rewrites: bool) -> tuple[list[int], Canvas, list[_Touch], bool]:
     """Which token of the draft each final one is (-1: none), the final canvas, every change, and whether the cursor
     has gone elsewhere since the last."""
     alphabet, canvas = draft.rules.alphabet, draft.canvas
     origins, touches, way, is_leaving = list(range(len(draft.tokens))), list[_Touch](), 0.0, True
     for action, score in zip(attempt.actions, attempt.log_probabilities, strict=True):
         before, canvas = canvas, apply_unchecked(canvas, action, alphabet)
-        way += score
+        is_way = alphabet.is_jump(action) or alphabet.is_move(action)
+        if not rewrites or is_way or (is_leaving and not alphabet.is_insert(action)):
+            way += score
         first = first_changed(before, action, alphabet)
         if first is None:
             is_leaving = is_leaving or before.cursor != canvas.cursor

@@ -54,6 +54,8 @@ class Edited:
 
     original: str
     edits: tuple[Edit, ...]
+    num_actions: int = 0
+    """That the model took, also for edits that were left out."""
 
     @property
     def text(self) -> str:
@@ -86,14 +88,42 @@ def proofread(
 ) -> Edited:
     """What a model makes of a text; `room` is for windows of another size than fits the model best. Without
     `read`, or with `how.reread` off, an edit is as probable as its actions."""
+    [edited] = proofread_all([text], propose, tokenizer, config, how, progress, room, read)
+    return edited
+
+
+def proofread_all(
+    texts: Sequence[str],
+    propose: Propose,
+    tokenizer: Tokenizer,
+    config: ModelConfig,
+    how: Proofreading = Proofreading(),  # noqa: B008, it is frozen
+    progress: TellProgress | None = None,
+    room: Room | None = None,
+    read: Read | None = None,
+    closed: Sequence[Sequence[Span]] = (),
+) -> list[Edited]:
+    """What a model makes of each text, with the windows of all in the same batches; `closed` are spans of each that
+    stay as they are, beside what its format protects."""
     check_can_edit(config)
-    plain, ends = _plain(text)
-    protected = find_protected(plain, how.format, how.words)
-    if how.within is not None:
-        protected = merge([*protected, *_outside(how.within, ends, len(plain))])
-    windows = cut_windows(plain, protected, tokenizer, room or Room.of(config))
-    quotes = Quotes.of(plain)
-    tasks = [_Task.of(plain, window, protected, quotes) for window in windows]
+    pages = [
+        _Page.of(text, spans, how, tokenizer, room or Room.of(config))
+        for text, spans in zip(texts, closed or [()] * len(texts), strict=True)
+    ]
+    _edit_tasks([task for page in pages for task in page.tasks], propose, tokenizer, config, how, progress, read)
+    return [page.finish(how) for page in pages]
+
+
+def _edit_tasks(
+    tasks: Sequence[_Task],
+    propose: Propose,
+    tokenizer: Tokenizer,
+    config: ModelConfig,
+    how: Proofreading,
+    progress: TellProgress | None,
+    read: Read | None,
+) -> None:
+    """Pass after pass over all windows that are not done."""
     rules = Rules(config.alphabet, frozenset(config.operators), max_length=config.max_length)
     for number in range(how.passes):
         drafted = [(task, task.draft(tokenizer, rules, config)) for task in tasks if not task.is_done]
@@ -101,23 +131,21 @@ def proofread(
         for start in range(0, len(asked), BATCH):
             batch = asked[start : start + BATCH]
             attempts = propose([draft for _, draft in batch])
+            for (task, _), attempt in zip(batch, attempts, strict=True):
+                task.num_actions += len(attempt.actions)
             found = [
-                task.sift(find_edits(draft, attempt, tokenizer), how)
+                task.sift(find_edits(draft, attempt, tokenizer, how.weighing.rewrites), how)
                 for (task, draft), attempt in zip(batch, attempts, strict=True)
             ]
             if read is not None and how.reread:
-                found = weigh(
-                    [(*task.shown, edits) for (task, _), edits in zip(batch, found, strict=True)], tokenizer, read
-                )
+                shown = [(*task.shown, edits) for (task, _), edits in zip(batch, found, strict=True)]
+                found = weigh(shown, tokenizer, read, how.weighing)
             for (task, _), edits in zip(batch, found, strict=True):
                 task.take([edit for edit in edits if edit.probability >= how.min_probability])
             if progress is not None and number == 0:
                 progress(min(start + BATCH, len(asked)), len(asked))
         if not asked:
             break
-    edits = _drop_meeting([edit for task in tasks for edit in shift(task.edits, task.window.start)])
-    kept = [edit for edit in polish(plain, edits) if edit.probability >= how.min_probability]
-    return Edited(text, tuple(_in_original(text, edit, ends) for edit in kept))
 
 
 def check_can_edit(config: ModelConfig, name: str = "this model") -> None:
@@ -127,6 +155,35 @@ def check_can_edit(config: ModelConfig, name: str = "this model") -> None:
             f"{name} cannot edit: it has the operators {', '.join(sorted(config.operators)) or 'none'}, and editing "
             "needs delete or replace; use a model that was trained on edits"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A text on its way."""
+
+    text: str
+    plain: str
+    dropped: list[int]
+    tasks: list[_Task]
+
+    @classmethod
+    def of(cls, text: str, closed: Sequence[Span], how: Proofreading, tokenizer: Tokenizer, room: Room) -> _Page:
+        plain, dropped = _plain(text)
+        if how.within is not None:
+            first, last = (min(place, len(text)) for place in how.within)
+            closed = [*closed, *(span for span in ((0, first), (last, len(text))) if span[0] < span[1])]
+        # Each line end of two characters has become one.
+        stay = [(start - text.count("\r\n", 0, start), end - text.count("\r\n", 0, end)) for start, end in closed]
+        protected = merge([*find_protected(plain, how.format, how.words), *stay])
+        windows, quotes = cut_windows(plain, protected, tokenizer, room), Quotes.of(plain)
+        return cls(text, plain, dropped, [_Task.of(plain, window, protected, quotes) for window in windows])
+
+    def finish(self, how: Proofreading) -> Edited:
+        """What all windows have come to."""
+        edits = _drop_meeting([edit for task in self.tasks for edit in shift(task.edits, task.window.start)])
+        kept = [edit for edit in polish(self.plain, edits) if edit.probability >= how.min_probability]
+        found = tuple(_in_original(self.text, edit, self.dropped) for edit in kept)
+        return Edited(self.text, found, sum(task.num_actions for task in self.tasks))
 
 
 @dataclass(slots=True)
@@ -144,6 +201,7 @@ class _Task:
     edits: list[Edit] = field(default_factory=list)
     """Of `original`."""
     is_done: bool = False
+    num_actions: int = 0
     seen: dict[str, list[Edit]] = field(default_factory=dict)
     around: tuple[str, str] = ("", "")
     """The context in the last draft, before the text and behind it."""
@@ -262,13 +320,6 @@ def _plain(text: str) -> tuple[str, list[int]]:
         raise DataError("the text holds a zero byte, so it is no text; leave it out")
     dropped = [match.start() - number for number, match in enumerate(re.finditer(r"\r(?=\n)", text))]
     return text.replace("\r\n", "\n").replace("\r", "\n"), dropped
-
-
-def _outside(within: Span, dropped: Sequence[int], size: int) -> list[Span]:
-    """What is not within two places of the original, in a plain text of that size."""
-    places = [place + number for number, place in enumerate(dropped)]
-    start, end = (min(place - bisect_left(places, place), size) for place in within)
-    return [(0, start), (end, size)]
 
 
 def _in_original(text: str, edit: Edit, dropped: Sequence[int]) -> Edit:

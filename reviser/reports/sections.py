@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reviser import files
 from reviser.errors import ConfigError, DataError
-from reviser.reports import gap_tables, kinds, paper_tables, proofreading, speeds
+from reviser.reports import gap_tables, kinds, paper_tables, proofreading, redraft_tables, speeds
 from reviser.reports.results import Document, read_result
 from reviser.reports.tables import Section, Table
 
@@ -32,6 +32,7 @@ RENDERERS: dict[str, Callable[[Document], list[Table]]] = {
     "trajectories": kinds.trajectories,
     "flops": kinds.flops,
     "edits": proofreading.edits,
+    "revision": redraft_tables.revision,
     "training": paper_tables.training,
     "orders": speeds.orders,
     "train_speed": speeds.train_speed,

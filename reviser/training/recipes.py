@@ -6,6 +6,7 @@
     fim_small   the same, left to right, and half of the examples fill a gap: a fill-in-the-middle model
     edit_small  a proofreader as large as small: edits drafts, and continues and infills
     joint_small one model as large as small for every job: edits, fills any number of gaps, continues at length
+    revise_small              it goes on learning, from drafts of its own among other pairs
     rewrite_small             the same examples for a model that writes the corrected text anew
     paper_100m, paper_300m    every hyper-parameter of the paper's reproducibility section
     ar_100m, ar_300m          the same, left to right
@@ -127,6 +128,17 @@ def joint_small(alphabet: Alphabet) -> RunConfig:
         data=replace(config.data, order=WHOLE_RUNS, jobs=jobs, row=2048),
         train=replace(config.train, steps=24000, rows=48, eval_every=6000, sample_every=12000, save_every=6000),
     )
+
+
+def revise_small(alphabet: Alphabet) -> RunConfig:
+    """`joint_small` as a second stage, from the weights of train.init: two in five examples are pairs, its own drafts
+    (`reviser data drafts`) and corrections; the others correct mistakes, continue and infill, so that it forgets
+    none of that."""
+    config = joint_small(alphabet)
+    jobs = replace(config.data.jobs, edit=0.4, pairs=0.4)
+    optimizer = replace(config.optimizer, lr=6e-4, min_lr=6e-6, muon_lr=1e-3, warmup=50)
+    train = replace(config.train, steps=2000, eval_every=1000, sample_every=1000, save_every=1000)
+    return replace(config, data=replace(config.data, jobs=jobs), optimizer=optimizer, train=train)
 
 
 def rewrite_small(alphabet: Alphabet) -> RunConfig:
@@ -273,8 +285,8 @@ def _author_model(alphabet: Alphabet, layers: int, width: int, heads: int, conte
 RECIPES: dict[str, Recipe] = {
     recipe.__name__: recipe
     for recipe in (
-        debug, small, ar_small, fim_small, edit_small, joint_small, rewrite_small, paper_100m, paper_300m, ar_100m,
-        ar_300m, paper_small, mdlm_small, sedd_small,
+        debug, small, ar_small, fim_small, edit_small, joint_small, revise_small, rewrite_small, paper_100m,
+        paper_300m, ar_100m, ar_300m, paper_small, mdlm_small, sedd_small,
         ours_100m, ours_300m, mdlm_100m, mdlm_300m, sedd_100m, sedd_300m,
     )
 }  # fmt: skip

@@ -14,9 +14,11 @@ import math
 import os
 import sys
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
@@ -41,6 +43,11 @@ from reviser.viewer.terminal import (
     style_of,
     visible,
 )
+
+if TYPE_CHECKING:
+    from reviser.decoding.presets import Sampling
+    from reviser.decoding.requests import Decoded
+    from reviser.decoding.writer import Writer
 
 FADE = ("black on bright_green", "bold bright_green", "bright_green", "green", "green", "green")
 """How text looks that came 0, 1, 2, ... actions ago; what is older looks like any text."""
@@ -232,3 +239,24 @@ def watch(
                 # A model that was slow is not made up for.
                 due = max(due + 1 / pace, now)
                 time.sleep(max(due - time.perf_counter(), 0.0))
+
+
+def propose_live(
+    writer: Writer,
+    sampling: Sampling,
+    console: Console,
+    pace: float,
+    seed: int = 0,
+    max_actions: int | None = None,
+) -> Callable[[Sequence[Draft]], list[Decoded]]:
+    """What `Writer.propose` gives, with every action drawn, one draft after another."""
+
+    def propose(drafts: Sequence[Draft]) -> list[Decoded]:
+        made, most = [], max_actions or writer.model.config.context
+        for draft in drafts:
+            events = Timed(writer.stream(draft, max_actions=most, seed=seed, sampling=sampling))
+            with closing(watch(events, draft, writer.tokenizer, console, pace)) as shown:
+                made.append(writer.collect(draft, list(shown), most).decoded)
+        return made
+
+    return propose

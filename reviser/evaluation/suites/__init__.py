@@ -6,6 +6,7 @@
 | `EvalPpl`, `Mauve`, `Gaps`, `Metrics` | how good is it? | `scoring` |
 | `Arena` | which of two texts does a judge prefer? | `preference` |
 | `Trajectories`, `Frontier` | how did they edit, and what did it cost? | `revision` |
+| `Redrafting` | does a model make its own drafts better? | `redrafting` |
 | `Likelihood` | how probable is real text to a model? | `probability` |
 | `Flops` | what does writing cost? | `flop_counts` |
 | `Corrections` | how well do systems correct texts? | `correcting` |
@@ -16,6 +17,7 @@ from reviser.evaluation.suites.correcting import Corrections
 from reviser.evaluation.suites.flop_counts import Flops
 from reviser.evaluation.suites.preference import Arena
 from reviser.evaluation.suites.probability import Likelihood
+from reviser.evaluation.suites.redrafting import Redrafting
 from reviser.evaluation.suites.revision import Frontier, Trajectories
 from reviser.evaluation.suites.scoring import EvalPpl, Gaps, Mauve, Metrics
 from reviser.evaluation.suites.writing import Continuation, Infill
@@ -23,11 +25,11 @@ from reviser.evaluation.suites.writing import Continuation, Infill
 __all__ = [
     "Suite", "Listener", "SILENT", "option", "SUITES",
     "Continuation", "Infill", "EvalPpl", "Mauve", "Gaps", "Metrics", "Arena", "Trajectories", "Likelihood",
-    "Frontier", "Flops", "Corrections",
+    "Frontier", "Flops", "Corrections", "Redrafting",
 ]  # fmt: skip
 
 SUITES: tuple[type[Suite], ...] = (
     Continuation, Infill, EvalPpl, Mauve, Gaps, Metrics, Arena, Trajectories, Likelihood, Frontier, Flops,
-    Corrections,
+    Corrections, Redrafting,
 )  # fmt: skip
 """In the order in which a person uses them."""
