@@ -24,7 +24,8 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "train a model by a recipe",
         "  reviser train debug\n"
         "  reviser train small --data data/ --out runs/mine --set optimizer.lr=1e-3 --set train.steps=2000\n"
-        "  reviser train --resume runs/mine",
+        "  reviser train --resume runs/mine\n"
+        "  reviser train --ppo --data data/ --set train.init=runs/mine --set ppo.judge=likelihood:reviser:runs/ar",
         description="Train a model by a recipe (debug, small, ar_small, paper_100m, ...; see docs/training.md for "
         "all) into a run folder. Ctrl-C saves a checkpoint first. Start it with torchrun to use several processes.",
     )
@@ -35,11 +36,18 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument("--resume", metavar="RUN", help="continue a run folder from its newest checkpoint")
     parser.add_argument("--steps", type=int, help="stop after this many steps; the recipe's schedule does not change")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default auto)")
+    parser.add_argument(
+        "--ppo",
+        action="store_true",
+        help="learn from a judge's ranks of the model's own texts; the recipe is ppo_small unless another is given",
+    )
     parser.add_argument("--show", action="store_true", help="print the resolved config as JSON and stop")
     parser.set_defaults(run=run_train)
 
 
 def run_train(args: argparse.Namespace) -> int:
+    if args.ppo:
+        _choose_ppo(args)
     if (args.recipe is None) == (args.resume is None):
         raise ConfigError("give either a recipe or --resume RUN")
     if args.resume and args.out:
@@ -64,6 +72,15 @@ def run_train(args: argparse.Namespace) -> int:
     if os.environ.get("RANK", "0") == "0":
         _conclude(run, args.json)
     return 130 if run.was_stopped and not run.is_done else 0
+
+
+def _choose_ppo(args: argparse.Namespace) -> None:
+    """The recipe with a section `ppo`."""
+    if args.resume:
+        raise ConfigError(f"{args.resume} is resumed as it began; drop --ppo")
+    from reviser.own_states.ppo_recipe import ppo_recipe
+
+    args.recipe = ppo_recipe(args.recipe)
 
 
 def _show(args: argparse.Namespace) -> int:

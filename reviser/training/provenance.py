@@ -40,10 +40,11 @@ def describe(settings: RunConfig, steps: int, data_sha256: str, bounds: Mapping[
 def recipe_of(settings: RunConfig) -> str:
     """The recipe with the fewest changes that gives these settings, as `reviser train` takes it."""
     wanted = dict(_leaves(to_dict(settings)))
+    recipes = {name: recipe(settings.model.alphabet) for name, recipe in RECIPES.items()}
     changes = {
-        name: [f"{key}={wanted[key]}" for key, value in _leaves(to_dict(recipe(settings.model.alphabet)))
-               if wanted[key] != value]
-        for name, recipe in RECIPES.items()
+        name: [f"{key}={wanted[key]}" for key, value in _leaves(to_dict(config))
+               if wanted[key] != value and not (settings.has_given_model and key.startswith("model."))]
+        for name, config in recipes.items() if type(config) is type(settings)
     }  # fmt: skip
     nearest = min(changes, key=lambda name: len(changes[name]))
     return shlex.join([nearest, *(word for change in changes[nearest] for word in ("--set", change))])

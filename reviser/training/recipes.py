@@ -12,6 +12,7 @@
     mdlm_small, sedd_small    diffusion models as large as small, on the same examples
     ours_100m, ours_300m      the paper's size and optimizer; window, mixed runs and gaps of small
     mdlm_100m, mdlm_300m, sedd_100m, sedd_300m    diffusion models as large as those, on the same examples
+    ppo_small                 a trained model, for a judge to prefer what it writes
 
 >>> paper_100m(Alphabet(50257, 50256)).model.num_layers
 24
@@ -27,7 +28,7 @@ from reviser.actions import Alphabet
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.data.examples import JobConfig
 from reviser.errors import ConfigError
-from reviser.training.settings import DataConfig, OptimizerConfig, RunConfig, TrainConfig
+from reviser.training.settings import DataConfig, OptimizerConfig, RunConfig, TrainConfig, find_place
 
 Recipe = Callable[[Alphabet], RunConfig]
 
@@ -238,6 +239,12 @@ def sedd_300m(alphabet: Alphabet) -> RunConfig:
     return _denoising(ours_300m(alphabet), "sedd")
 
 
+def ppo_small(alphabet: Alphabet) -> RunConfig:
+    """Learns from a judge's ranks of what a model, given as train.init, writes itself."""
+    recipe: Recipe = find_place("reviser.own_states.ppo_recipe:ppo_small")
+    return recipe(alphabet)
+
+
 def _left_to_right(config: RunConfig) -> RunConfig:
     return replace(config, data=replace(config.data, order="left-to-right"))
 
@@ -254,7 +261,7 @@ RECIPES: dict[str, Recipe] = {
     for recipe in (
         debug, small, ar_small, fim_small, edit_small, rewrite_small, paper_100m, paper_300m, ar_100m, ar_300m,
         paper_small, mdlm_small, sedd_small,
-        ours_100m, ours_300m, mdlm_100m, mdlm_300m, sedd_100m, sedd_300m,
+        ours_100m, ours_300m, mdlm_100m, mdlm_300m, sedd_100m, sedd_300m, ppo_small,
     )
 }  # fmt: skip
 

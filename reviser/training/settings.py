@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 from reviser.canvas import Rules
-from reviser.config import ModelConfig
+from reviser.config import ModelConfig, from_dict, read_values
 from reviser.data.examples import JobConfig
 from reviser.errors import ConfigError
 from reviser.mistakes.mistake_kinds import MistakeConfig
@@ -127,6 +129,11 @@ class RunConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
+    trainer: ClassVar[str] = "reviser.training.loop:Trainer"
+    """What trains by such a config."""
+    has_given_model: ClassVar[bool] = False
+    """Whether the model is always that of train.init."""
+
     def __post_init__(self) -> None:
         check_family(self.family)
         order = parse_order(self.data.order)
@@ -168,3 +175,21 @@ class RunConfig:
     @property
     def rules(self) -> Rules:
         return Rules(self.model.alphabet, frozenset(self.model.operators), max_length=self.model.max_length)
+
+
+KINDS = {"ppo": "reviser.own_states.ppo_settings:PpoRunConfig"}
+"""Sections that make a config one of another kind, and where that is."""
+
+
+def find_place(place: str) -> Any:
+    """What a name like package.module:name stands for, imported only now."""
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def load_settings(path: Path) -> RunConfig:
+    """The config of a run, of whatever kind."""
+    values = read_values(path)
+    kinds = [find_place(place) for section, place in KINDS.items() if section in values]
+    kind: type[RunConfig] = kinds[0] if kinds else RunConfig
+    return from_dict(kind, values)
