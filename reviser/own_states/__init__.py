@@ -1,1 +1,1 @@
-"""Learning on a model's own states: what it writes itself is judged or corrected, and it learns from that."""
+"""Learning from the states that a model gets itself into: rollouts of its weights, and what is made of them."""
