@@ -87,7 +87,8 @@ def pack_rollouts(
         steps.append(chosen)
         if len(rollout.actions) == min(max_actions, (packer.context or width) - 1 - len(rollout.draft.actions)):
             # With one action left, the engine allows none that needs another.
-            rows.valid.reshape(-1)[first + len(rollout.actions) - 1] &= ~(1 << REPLACE)
+            last = len(rollout.draft.actions) + len(rollout.actions) - 1
+            rows.valid[row, column + last] &= ~(1 << REPLACE)
     return PackedEpisodes(rows, spots, steps)
 
 

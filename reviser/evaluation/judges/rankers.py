@@ -23,7 +23,7 @@ from reviser.errors import ConfigError
 from reviser.evaluation.generations import Generation
 from reviser.evaluation.judges.arena import POINTS, Judge, decide_empty
 from reviser.evaluation.judges.pairs import Pair
-from reviser.evaluation.judges.registered_judges import JUDGES, ask
+from reviser.evaluation.judges.registered_judges import JUDGES, OWN, ask
 
 if TYPE_CHECKING:
     from reviser.evaluation.evaluator import Evaluator
@@ -113,16 +113,15 @@ def count_points(size: int, met: Iterable[tuple[int, int, str]]) -> list[float]:
 def check_judge(spec: str) -> None:
     """A judge that cannot be meant is an error; nothing is loaded."""
     kind, has_more, rest = spec.partition(":")
-    if not has_more:
-        if kind in ("likelihood", "critic", "http"):
-            raise ConfigError(
-                f"judge {spec!r} names no model; write {kind}:{'MODEL@URL' if kind == 'http' else 'MODEL'}"
-            )
-        JUDGES[kind]
-    elif kind not in ("likelihood", "critic", "http") or not rest or (kind == "http" and "@" not in rest):
-        raise ConfigError(
-            f"no judge {spec!r}; write likelihood:MODEL, critic:MODEL, http:MODEL@URL or the name of a registered one"
-        )
+    if has_more and kind in OWN and rest and ("@" in rest or kind != "http"):
+        return
+    if not has_more and spec in JUDGES:
+        return
+    known = "".join(f", {name}" for name in JUDGES)
+    raise ConfigError(
+        f"no judge {spec!r}; write likelihood:MODEL, critic:MODEL, http:MODEL@URL or the name of a registered "
+        f"judge{known and ' (' + known[2:] + ')'}; --plugin FILE loads a file that registers one"
+    )
 
 
 def open_ranker(spec: str, device: str = "cpu") -> Ranker:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from reviser.errors import ConfigError, DataError
+from reviser.evaluation.judges.registered_judges import JUDGES, OWN, ScoringJudge
 from reviser.evaluation.suites.base import SILENT, Listener, Suite, option
 from reviser.evaluation.suites.scoring import DTYPES
 from reviser.evaluation.suites.writing import DEVICE, PROMPTS
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from reviser.evaluation.evaluator import Evaluator
     from reviser.evaluation.judges.arena import Judge, Pair
 
-OWN = ("http", "critic", "likelihood")
-"""Judges by name; `register_judge` adds others."""
 ASKED = "judges that are asked (http, critic)"
 HTTP = "http: an endpoint that speaks OpenAI's chat protocol"
 LOCAL = "critic and likelihood: a transformers causal model on this machine"
@@ -97,8 +96,6 @@ class Arena(Suite):
             )
 
     def _check_registered(self, judge: str) -> None:
-        from reviser.evaluation.judges.registered_judges import JUDGES
-
         if judge not in JUDGES:
             known = ", ".join([*OWN, *JUDGES])
             raise ConfigError(
@@ -169,8 +166,6 @@ class Arena(Suite):
         if self.judge == "http":
             return self._open_chat(template or CHAT_TEMPLATE)
         if self.judge not in OWN:
-            from reviser.evaluation.judges.registered_judges import ScoringJudge
-
             return ScoringJudge(str(self.judge))
         from reviser.evaluation.judges.critic import CriticJudge
         from reviser.evaluation.judges.likelihood_judge import EvaluatorScorer, LikelihoodJudge
