@@ -25,7 +25,7 @@ from reviser.tokenizer import Tokenizer
 OWN = "reviser:"
 
 
-class LeftToRight:
+class OwnNetwork:
     """START and the ids of a text to scores of every text token that may follow each of them."""
 
     def __init__(self, model: Transformer) -> None:
@@ -59,5 +59,5 @@ def open_own(name: str, kind: str, device: str, dtype: str) -> Evaluator:
     folder = find(name.removeprefix(OWN) or None)
     model, reader = from_pretrained(folder, device, getattr(torch, dtype)), OwnReader(tokenizer_of(folder))
     return Evaluator(
-        name, hash_weights(folder), "causal", LeftToRight(model), reader, model.config.context, has_start=True
+        name, hash_weights(folder), "causal", OwnNetwork(model), reader, model.config.context, has_start=True
     )
