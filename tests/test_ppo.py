@@ -109,8 +109,8 @@ def test_training_gives_the_log_probabilities_that_the_engine_reports(name, max_
 
 def test_a_judges_wish_is_learned(data, tmp_path, model_folder):
     out = tmp_path / "run"
-    changes = {"train__steps": 12, "ppo__prompts": 8, "ppo__candidates": 8, "ppo__kl_weight": 0.0, "ppo__epochs": 3}
-    assert learn(data, out, model_folder, optimizer__lr="3e-3", train__save_every=12, **changes) == 0
+    changes = {"train__steps": 8, "ppo__prompts": 4, "ppo__candidates": 8, "ppo__kl_weight": 0.0, "ppo__epochs": 3}
+    assert learn(data, out, model_folder, optimizer__lr="5e-3", train__save_every=8, **changes) == 0
     found = [line for line in metrics(out) if "judge_score" in line]
     scores = [line["judge_score"] for line in found]
     assert np.mean(scores[-3:]) > 1.5 * np.mean(scores[:2])
@@ -119,7 +119,7 @@ def test_a_judges_wish_is_learned(data, tmp_path, model_folder):
     shares = {name: value for name, value in found[-1].items() if name.startswith("share_")}
     assert sum(shares.values()) == pytest.approx(1)
     assert {"entropy", "clipped", "value_loss", "reward", "sound_share", "stopped_share"} <= found[-1].keys()
-    assert "--- reward" in (out / "samples" / "step-00000012-rollouts.txt").read_text()
+    assert "--- reward" in (out / "samples" / "step-00000008-rollouts.txt").read_text()
     assert any((out / "tensorboard").iterdir())
 
 

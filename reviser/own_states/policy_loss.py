@@ -143,7 +143,9 @@ def action_terms(
 
 
 def _product(states: Tensor, weight: Tensor) -> Tensor:
-    return (states @ weight.T.to(states.dtype)).float()
+    """In float32: the steps of bf16 would be larger than the clip allows ratios to be."""
+    with torch.autocast(states.device.type, enabled=False):
+        return states.float() @ weight.float().T
 
 
 def _add_landings(
