@@ -10,6 +10,7 @@ Nothing is printed and no signal handler is installed unless asked for. Under to
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch.distributed as dist
 
@@ -266,7 +267,14 @@ def _enter(held: ExitStack, context: AbstractContextManager[None]) -> str:
 def _make_trainer(settings: RunConfig, shards: Shards, heldout: Shards, team: Team, run: Run) -> Trainer:
     data = settings.data
     slots = Slots.of(shards, data.jobs, data.errors, data.mistakes)
-    return Trainer(settings, slots, team, run if team.is_first else None, heldout)
+    return _find_trainer(settings)(settings, slots, team, run if team.is_first else None, heldout)
+
+
+def _find_trainer(settings: RunConfig) -> type[Trainer]:
+    """What trains; own states are a room to the right of this one, so it is found by name, as families are."""
+    if not settings.dagger.rounds:
+        return Trainer
+    return cast(type[Trainer], importlib.import_module("reviser.own_states.dagger").DaggerTrainer)
 
 
 def _open_data(folder: Path, settings: RunConfig, team: Team) -> tuple[Shards, Shards]:
