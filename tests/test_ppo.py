@@ -168,6 +168,10 @@ def test_what_cannot_be_is_refused_in_one_line(data, tmp_path, model_folder, cap
     said = fail(capsys, "mdlm_small", "--ppo", "--data", data, "--out", out, given, *flags())
     assert said == "ppo is for models that edit, not for family=mdlm"
     assert fail(capsys, "--ppo", "--resume", out) == f"{out} is resumed as it began; drop --ppo"
+    said = fail(capsys, "--ppo", "--dagger", "--data", data, given)
+    assert said == "--ppo and --dagger learn from own states in two ways; choose one"
+    said = fail(capsys, "dagger_small", "--ppo", "--data", data, "--out", out, given, *flags())
+    assert "dagger.rounds=6" in said
     assert not out.exists()
 
 

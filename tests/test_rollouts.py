@@ -32,7 +32,7 @@ class Even:
     def is_asked(self, numbers, steps):
         return (numbers + steps) % 2 == 0
 
-    def choose(self, numbers, canvases):
+    def choose(self, numbers, steps, canvases):
         return [self.decide(canvas) for canvas in canvases]
 
     def decide(self, canvas):

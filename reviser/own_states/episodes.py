@@ -19,7 +19,6 @@ from reviser.actions import REPLACE
 from reviser.canvas import FIXED, Canvas
 from reviser.data.examples import Examples
 from reviser.data.packing import Drawn, Packed, Packer, fit
-from reviser.data.slots import Slots
 from reviser.orders.draw import Rows
 from reviser.own_states.rollouts import Rollout
 
@@ -41,24 +40,12 @@ class Warmth:
 
     def __init__(self, beginnings: Sequence[Sequence[int]]) -> None:
         self.beginnings, self.sizes = beginnings, np.array([len(each) for each in beginnings], np.int64)
-        self.taken = np.zeros(len(beginnings), np.int64)
 
     def is_asked(self, numbers: Array, steps: Array) -> Array:
         return np.asarray(steps < self.sizes[numbers])
 
-    def choose(self, numbers: Sequence[int], canvases: Sequence[Canvas]) -> list[int]:
-        actions = [int(self.beginnings[number][self.taken[number]]) for number in numbers]
-        self.taken[list(numbers)] += 1
-        return actions
-
-
-def pick_examples(slots: Slots, round_number: int, count: int, seed: int) -> Examples:
-    """The prompts of a round: slots in the order of their epochs, each round where the one before ended."""
-    numbers = np.arange(round_number * count, (round_number + 1) * count)
-    epochs, places = np.divmod(numbers, len(slots))
-    orders = {epoch: slots.shuffle(seed, epoch) for epoch in np.unique(epochs).tolist()}
-    chosen = np.array([orders[epoch][place] for epoch, place in zip(epochs.tolist(), places.tolist(), strict=True)])
-    return slots.examples(chosen.astype(np.int64), seed, epochs)
+    def choose(self, numbers: Sequence[int], steps: Sequence[int], canvases: Sequence[Canvas]) -> list[int]:
+        return [int(self.beginnings[number][step]) for number, step in zip(numbers, steps, strict=True)]
 
 
 def oracle_beginnings(packer: Packer, examples: Examples, share: float, limits: Sequence[int]) -> list[list[int]]:

@@ -21,11 +21,12 @@ from reviser.evaluation.generations import Generation
 from reviser.evaluation.judges.rankers import open_ranker
 from reviser.orders.rng import Random
 from reviser.own_states.advantages import Numbers, episode_rewards, estimate, group_advantages, normalise
-from reviser.own_states.episodes import Array, PackedEpisodes, Warmth, oracle_beginnings, pack_rollouts, pick_examples
+from reviser.own_states.episodes import Array, PackedEpisodes, Warmth, oracle_beginnings, pack_rollouts
 from reviser.own_states.policy_loss import TYPES, Episodes, PolicyObjective, type_table
 from reviser.own_states.ppo_settings import PpoRunConfig
 from reviser.own_states.rank_rewards import guarded_rewards, passes_guard
 from reviser.own_states.rollouts import Roller, Rollout
+from reviser.own_states.seeds import Seeds
 from reviser.tokenizer import Tokenizer
 from reviser.training.feed import Work
 from reviser.training.objective import Inputs, host_inputs
@@ -35,7 +36,7 @@ SHOWN = 2
 
 
 @dataclass(frozen=True)
-class Round(Work):
+class TextRound(Work):
     """What one step updates the model on: its parts, each an update of its own."""
 
     parts: list[list[Episodes]]
@@ -43,13 +44,13 @@ class Round(Work):
     samples: str
 
 
-class Rounds:
+class TextRounds:
     """An endless stream of rounds, each made when it is asked for: it needs the weights of that moment."""
 
-    def __init__(self, gather: Callable[[], Round]) -> None:
+    def __init__(self, gather: Callable[[], TextRound]) -> None:
         self.gather = gather
 
-    def __iter__(self) -> Iterator[Round]:
+    def __iter__(self) -> Iterator[TextRound]:
         while True:
             yield self.gather()
 
@@ -99,7 +100,8 @@ class Gatherer:
         packer: RowPacker, device: torch.device,
     ) -> None:  # fmt: skip
         assert isinstance(packer, Packer)
-        self.settings, self.ppo, self.slots, self.tokenizer = settings, settings.ppo, slots, tokenizer
+        self.settings, self.ppo, self.tokenizer = settings, settings.ppo, tokenizer
+        self.seeds = Seeds(slots, packer.rules, settings.model.context, settings.train.seed)
         self.objective, self.packer, self.device = objective, packer, device
         self.ranker = open_ranker(settings.ppo.judge, str(device))
         num_rows = min(settings.train.rows, self.ppo.num_texts)
@@ -108,7 +110,7 @@ class Gatherer:
         precision = settings.train.precision
         self.is_mixed = precision == "bf16" or (precision == "auto" and device.type == "cuda")
 
-    def gather(self, step: int) -> Round:
+    def gather(self, step: int) -> TextRound:
         """The round of a step, by the present weights."""
         began, accumulate = time.perf_counter(), self.settings.train.accumulate
         examples, judged = self.write(step)
@@ -121,13 +123,13 @@ class Gatherer:
         parts = [made[first : first + accumulate] for first in range(0, len(made), accumulate)]
         batches, epochs = [Batch(each.packed.rows, Position()) for each in packs], self.ppo.epochs
         measured, samples = self._measure(judged, old), self._show(judged)
-        return Round(batches * epochs, [*made] * epochs, time.perf_counter() - began, parts, measured, samples)
+        return TextRound(batches * epochs, [*made] * epochs, time.perf_counter() - began, parts, measured, samples)
 
     def write(self, step: int) -> tuple[Examples, Judged]:
         """The texts of a round, `candidates` a prompt, judged; and the examples that they began with."""
         seed, copies = self.settings.train.seed, self.ppo.candidates
-        prompts = pick_examples(self.slots, step, self.ppo.prompts, seed)
-        drafts = [prompts.draft(i, self.packer.rules) for i in range(len(prompts))]
+        prompts = self.seeds.examples(np.arange(step * self.ppo.prompts, (step + 1) * self.ppo.prompts))
+        drafts = self.seeds.drafts(prompts)
         room = self.settings.model.context - 1
         limits = [min(self.ppo.max_actions, room - len(draft.actions)) for draft in drafts]
         beginnings = oracle_beginnings(self.packer, prompts, self.ppo.oracle_share(step), limits)

@@ -23,7 +23,7 @@ from reviser.data.slots import Slots
 from reviser.errors import CheckpointError, ConfigError
 from reviser.model.checkpoint import weights
 from reviser.model.transformer import Transformer
-from reviser.own_states.gathering import Gatherer, Round, Rounds
+from reviser.own_states.gathering import Gatherer, TextRound, TextRounds
 from reviser.own_states.policy_loss import Episodes, PolicyObjective
 from reviser.own_states.ppo_settings import PpoConfig, PpoRunConfig
 from reviser.training.distributed import Team
@@ -107,12 +107,12 @@ class PpoTrainer(Trainer):
                 state.setdefault(int(number), {})[moment] = tensor
         optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
 
-    def feed(self, note: Callable[[str], None] | None = None) -> Rounds:
-        return Rounds(lambda: self.gatherer.gather(self.step))
+    def feed(self, note: Callable[[str], None] | None = None) -> TextRounds:
+        return TextRounds(lambda: self.gatherer.gather(self.step))
 
     def advance(self, work: Work, progress: Progress) -> None:
         """Update the model on a round."""
-        assert isinstance(work, Round)
+        assert isinstance(work, TextRound)
         settings, parts = self.settings, work.parts
         self._full_model, self.bounds = None, {}
         # No dropout: a ratio begins at 1.

@@ -1,6 +1,6 @@
 """Rollouts: the present weights of a model act on drafts, many at a time, and everything they did is told.
 
-    drafts, weights, a seed  ->  of each draft: actions, their log-probabilities, the canvas behind them, what ended it
+    drafts, weights, a seed  ->  of each draft: actions, log-probabilities, the canvas behind them, what ended it
 
 A `Roller` keeps an engine and a copy of the weights in the engine's own precision. `take` copies weights from a model
 that is being trained, in memory and in place, so kernels and CUDA graphs stay as they are. What is rolled out depends
@@ -55,7 +55,7 @@ class Guide(Protocol):
         """Of drafts and the numbers of their next actions: which of these it wants to decide, as booleans."""
         ...
 
-    def choose(self, numbers: Sequence[int], canvases: Sequence[Canvas]) -> Sequence[int]:
+    def choose(self, numbers: Sequence[int], steps: Sequence[int], canvases: Sequence[Canvas]) -> Sequence[int]:
         """A valid action for each of those, or NOBODY to leave it to the model."""
         ...
 
@@ -155,13 +155,16 @@ class GuidedEngine(Engine):
         if not rows:
             return
         asked = zip(rows, numbers[is_asked].tolist(), board.canvases(rows), strict=True)
-        going = [(row, number, canvas) for row, number, canvas in asked if not canvas.is_stopped]
-        actions = guide.choose([number for _, number, _ in going], [canvas for _, _, canvas in going])
+        going = [
+            (row, number, int(self._taken[row]), canvas) for row, number, canvas in asked if not canvas.is_stopped
+        ]
         advice = np.full(self.num_rows, NOBODY, np.int64)
-        for (row, number, _), action in zip(going, actions, strict=True):
-            advice[row] = action
-            if action != NOBODY:
-                self.guided.setdefault(number, set()).add(int(self._taken[row]))
+        if going:
+            _, wanted, steps, canvases = zip(*going, strict=True)
+            for (row, number, step, _), action in zip(going, guide.choose(wanted, steps, canvases), strict=True):
+                advice[row] = action
+                if action != NOBODY:
+                    self.guided.setdefault(number, set()).add(step)
         self.advice.copy_(torch.from_numpy(advice))
 
     def _choose(self, board: Board) -> Chosen:

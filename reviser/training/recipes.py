@@ -5,6 +5,8 @@
     ar_small    the same, left to right
     fim_small   the same, left to right, and half of the examples fill a gap: a fill-in-the-middle model
     edit_small  a proofreader as large as small: edits drafts, and continues and infills
+    dagger_edit               edit_small, which also learns from what it does itself
+    dagger_small              small with JUMP, DELETE and REPLACE, which also learns from how it fills gaps
     rewrite_small             the same examples for a model that writes the corrected text anew
     paper_100m, paper_300m    every hyper-parameter of the paper's reproducibility section
     ar_100m, ar_300m          the same, left to right
@@ -28,7 +30,7 @@ from reviser.actions import Alphabet
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.data.examples import JobConfig
 from reviser.errors import ConfigError
-from reviser.training.settings import DataConfig, OptimizerConfig, RunConfig, TrainConfig, find_place
+from reviser.training.settings import DaggerConfig, DataConfig, OptimizerConfig, RunConfig, TrainConfig, find_place
 
 Recipe = Callable[[Alphabet], RunConfig]
 
@@ -91,6 +93,8 @@ def fim_small(alphabet: Alphabet) -> RunConfig:
     return replace(config, data=replace(config.data, jobs=replace(config.data.jobs, infill=0.5)))
 
 
+ROUNDS = 6
+"""Of rollouts, where a recipe has any or `--dagger` asks for them."""
 POINTED_RUNS = MIXED_RUNS.replace("start=end", "start=end,by=pointer")
 """The same with JUMPs."""
 
@@ -107,6 +111,22 @@ def edit_small(alphabet: Alphabet) -> RunConfig:
         data=replace(config.data, order=POINTED_RUNS, jobs=jobs),
         train=train,
     )
+
+
+def dagger_edit(alphabet: Alphabet) -> RunConfig:
+    """`edit_small` that learns from own states in the last half of its steps; most useful from a trained model, with
+    train.init and dagger.after=0."""
+    config = edit_small(alphabet)
+    return replace(config, dagger=DaggerConfig(rounds=ROUNDS, after=config.train.steps // 2))
+
+
+def dagger_small(alphabet: Alphabet) -> RunConfig:
+    """`small` with JUMP, DELETE and REPLACE, which learns from own states how to fill short gaps."""
+    config = small(alphabet)
+    model = replace(config.model, operators=("jump", "delete", "replace"), pointer_ahead=3)
+    data = replace(config.data, order=POINTED_RUNS, jobs=replace(config.data.jobs, gap=(1, 15)))
+    dagger = DaggerConfig(rounds=ROUNDS, after=config.train.steps // 2, infill=1.0, share=0.25)
+    return replace(config, model=model, data=data, dagger=dagger)
 
 
 def rewrite_small(alphabet: Alphabet) -> RunConfig:
@@ -241,7 +261,7 @@ def sedd_300m(alphabet: Alphabet) -> RunConfig:
 
 def ppo_small(alphabet: Alphabet) -> RunConfig:
     """Learns from a judge's ranks of what a model, given as train.init, writes itself."""
-    recipe: Recipe = find_place("reviser.own_states.ppo_recipe:ppo_small")
+    recipe: Recipe = find_place("reviser.own_states.ppo_settings:ppo_small")
     return recipe(alphabet)
 
 
@@ -259,8 +279,8 @@ def _author_model(alphabet: Alphabet, layers: int, width: int, heads: int, conte
 RECIPES: dict[str, Recipe] = {
     recipe.__name__: recipe
     for recipe in (
-        debug, small, ar_small, fim_small, edit_small, rewrite_small, paper_100m, paper_300m, ar_100m, ar_300m,
-        paper_small, mdlm_small, sedd_small,
+        debug, small, ar_small, fim_small, edit_small, dagger_edit, dagger_small, rewrite_small,
+        paper_100m, paper_300m, ar_100m, ar_300m, paper_small, mdlm_small, sedd_small,
         ours_100m, ours_300m, mdlm_100m, mdlm_300m, sedd_100m, sedd_300m, ppo_small,
     )
 }  # fmt: skip
