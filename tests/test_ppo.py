@@ -32,7 +32,7 @@ MODELS = {
     "whole canvas": ModelConfig(**SHAPE, operators=("move", "delete", "replace"), canvas=CanvasConfig(kind="pool")),
 }  # fmt: skip
 FEW = {
-    "train.steps": 4, "train.save_every": 2, "train.eval_examples": 4, "train.eval_prefix": 6, "train.eval_length": 8,
+    "train.steps": 2, "train.save_every": 1, "train.eval_examples": 4, "train.eval_prefix": 6, "train.eval_length": 8,
     "train.rows": 16, "optimizer.lr": "1e-3", "optimizer.warmup": 1,
     "data.jobs.prefix": "2,6", "data.jobs.length": "6,12", "data.jobs.gap": "1,8", "data.jobs.suffix": "1,8",
     "data.row": 128, "data.workers": 1,
@@ -128,7 +128,7 @@ def test_a_resumed_run_is_bit_equal(data, tmp_path, model_folder, advantage):
     same = {"ppo__advantage": advantage, "train__accumulate": 2, "ppo__action_penalty": 0.01, "ppo__type_weight": 0.1}
     runs = [tmp_path / name for name in ("whole", "halves")]
     assert learn(data, runs[0], model_folder, **same) == 0
-    assert learn(data, runs[1], model_folder, "--steps", 2, **same) == 0
+    assert learn(data, runs[1], model_folder, "--steps", 1, **same) == 0
     assert train("--resume", runs[1]) == 0
     first, second = (weights(from_pretrained(run / "model")) for run in runs)
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -144,7 +144,7 @@ def test_the_kl_weight_holds_the_model_where_it_began(data, tmp_path, model_fold
     found = []
     for number, weight in enumerate((0.0, 30.0)):
         out = tmp_path / str(number)
-        assert learn(data, out, model_folder, ppo__kl_weight=weight, optimizer__lr="1e-2") == 0
+        assert learn(data, out, model_folder, ppo__kl_weight=weight, ppo__epochs=4, optimizer__lr="1e-2") == 0
         found.append([line["kl"] for line in metrics(out) if "kl" in line][-1])
     assert found[1] < found[0] / 2
 
@@ -176,7 +176,7 @@ def test_what_cannot_be_is_refused_in_one_line(data, tmp_path, model_folder, cap
 
 
 def test_a_run_is_not_resumed_from_another_model_than_it_began_with(data, tmp_path, model_folder, capsys):
-    assert learn(data, tmp_path / "run", model_folder, "--steps", 2) == 0
-    other = tmp_path / "run" / "checkpoints" / "step-00000002"
+    assert learn(data, tmp_path / "run", model_folder, "--steps", 1) == 0
+    other = tmp_path / "run" / "checkpoints" / "step-00000001"
     said = fail(capsys, "--resume", tmp_path / "run", f"--set=train.init={other}")
     assert said == f"{other} is not the model that this run began with; give that one as train.init"

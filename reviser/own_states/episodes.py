@@ -21,6 +21,7 @@ from reviser.data.examples import Examples
 from reviser.data.packing import Drawn, Packed, Packer, fit
 from reviser.orders.draw import Rows
 from reviser.own_states.rollouts import Rollout
+from reviser.training.heldout import take_rows
 
 Array = npt.NDArray[Any]
 
@@ -65,7 +66,8 @@ def pack_rollouts(
     packer = replace(packer, longest_canvas=packer.rules.max_length)
     drawn = Drawn(_written(examples, rollouts), _as_rows(rollouts), _sizes(rollouts))
     places, num_rows = fit(drawn.sizes, packer.row)
-    rows = packer.fill(drawn, places, num_rows)
+    filled = packer.fill(drawn, places, num_rows)
+    rows = take_rows(filled, slice(None), slice(int(filled.num_actions.max())))
     width, spots, steps = rows.labels.shape[1], [], []
     for rollout, (row, column, _) in zip(rollouts, places.tolist(), strict=True):
         chosen = np.flatnonzero(~np.array(rollout.is_guided, bool))
