@@ -150,4 +150,6 @@ def with_ppo(config: RunConfig) -> PpoRunConfig:
     """A config with the section `ppo`; one that has it stays as it is."""
     if isinstance(config, PpoRunConfig):
         return config
-    return PpoRunConfig(**{each.name: getattr(config, each.name) for each in fields(RunConfig)})
+    sections = {each.name: getattr(config, each.name) for each in fields(RunConfig)}
+    # Rows of rollouts are now longer, now shorter, and would be compiled again and again.
+    return PpoRunConfig(**sections | {"train": replace(config.train, compile=False)})
