@@ -184,6 +184,8 @@ class DaggerTrainer(Trainer):
         """Let the present weights act on the drafts of a round, and make lessons of what they do on the way."""
         dagger, began = self.settings.dagger, time.perf_counter()
         numbers = self.seeds.choose(np.arange(number * dagger.rollouts, (number + 1) * dagger.rollouts))
+        if not len(numbers):
+            raise DataError("no draft leaves room for an action; raise model.context or shorten data.jobs")
         examples, mixing = self.seeds.examples(numbers), dagger.mixing * dagger.decay**number
         guide = OracleGuide(examples, self.seeds, mixing, self._random(ADVICE, number)) if mixing > SMALLEST else None
         roller = self._take_weights()
@@ -205,7 +207,8 @@ class DaggerTrainer(Trainer):
                 if len(chosen) == CHUNK:
                     ahead.append(pool.submit(label, chosen, actions))
                     chosen, actions = [], []
-            ahead.append(pool.submit(label, chosen, actions))
+            if chosen:
+                ahead.append(pool.submit(label, chosen, actions))
             acted = time.perf_counter()
             parts = [each.result() for each in ahead]
         done = time.perf_counter()

@@ -124,7 +124,7 @@ def make_lessons(
 def _table(examples: Examples) -> npt.NDArray[np.int64]:
     """Examples as `label_many` reads them."""
     parts = examples.first, examples.prefix, examples.length, examples.suffix, examples.drafts, examples.drafted
-    inner = examples.inner.reshape(len(examples), -1)
+    inner = examples.inner.reshape(len(examples), 2 * examples.inner.shape[1])
     return np.concatenate([np.stack(parts, axis=1), inner], axis=1).astype(np.int64)
 
 
