@@ -115,6 +115,12 @@ class PpoRunConfig(RunConfig):
             raise ConfigError("ppo takes train.masked=true: rollouts choose among valid actions alone")
 
     @property
+    def step_positions(self) -> int:
+        """At most: texts may end before they have used all of their actions."""
+        longest = min(self.data.jobs.longest + self.ppo.max_actions, self.model.context)
+        return self.ppo.num_texts * self.ppo.epochs * longest
+
+    @property
     def trainer(self) -> str:
         return "reviser.own_states.ppo_trainer:PpoTrainer"
 

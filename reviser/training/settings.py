@@ -215,6 +215,11 @@ class RunConfig:
             )
 
     @property
+    def step_positions(self) -> int:
+        """Positions that a step learns from."""
+        return self.train.rows * self.data.row
+
+    @property
     def trainer(self) -> str:
         """What trains by such a config. Own states are a room to the right of this one, so it is given by name."""
         return "reviser.own_states.dagger:DaggerTrainer" if self.dagger.rounds else "reviser.training.loop:Trainer"
