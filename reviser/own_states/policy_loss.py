@@ -21,10 +21,11 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from reviser.actions import DELETE, JUMP, MOVES, REPLACE, STOP, Alphabet
+from reviser.actions import DELETE, JUMP, MOVES, NUM_SPECIAL, REPLACE, STOP, Alphabet
 from reviser.model.loss import mask_scores
 from reviser.model.transformer import Transformer
 from reviser.own_states.ppo_settings import PpoConfig
@@ -113,7 +114,11 @@ def choice_terms(
 
 
 def _sum_types(log_p: Tensor, table: Tensor) -> Tensor:
-    return log_p.new_zeros(len(log_p), len(TYPES)).index_add(1, table, log_p.exp())
+    """[N, K]. Tokens are one sum, and the few actions behind them a product: adding by index would be slow."""
+    num_text = len(table) - NUM_SPECIAL
+    special = log_p[:, num_text:].exp() @ F.one_hot(table[num_text:], len(TYPES)).to(log_p.dtype)
+    inserts = log_p[:, :num_text].exp().sum(-1, keepdim=True)
+    return special + F.pad(inserts, (0, len(TYPES) - 1))
 
 
 def action_terms(
@@ -128,10 +133,12 @@ def action_terms(
     others = None if start is None else start[1].flatten(0, 1).index_select(0, inputs.chosen)
 
     def score(part: slice, states: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-        reference = None if start is None or others is None else _product(others[part], start[0].head_weight)
-        found = choice_terms(
-            _product(states, weight), labels[part], cast(Tensor, inputs.valid)[part], alphabet, table, reference
-        )
+        # In float32: the steps of bf16 would be larger than the clip allows ratios to be.
+        with torch.autocast(states.device.type, enabled=False):
+            reference = None if start is None or others is None else _product(others[part], start[0].head_weight)
+            found = choice_terms(
+                _product(states, weight), labels[part], cast(Tensor, inputs.valid)[part], alphabet, table, reference
+            )
         return found.log_p, found.entropy, found.kl, found.type_kl, found.types
 
     found = [
@@ -143,9 +150,7 @@ def action_terms(
 
 
 def _product(states: Tensor, weight: Tensor) -> Tensor:
-    """In float32: the steps of bf16 would be larger than the clip allows ratios to be."""
-    with torch.autocast(states.device.type, enabled=False):
-        return states.float() @ weight.float().T
+    return states.float() @ weight.float().T
 
 
 def _add_landings(
