@@ -193,9 +193,7 @@ class DaggerTrainer(Trainer):
 
         def label(chosen: list[int], actions: list[tuple[int, ...]]) -> Marked:
             start = time.perf_counter()
-            marked = make_lessons(
-                self.seeds, numbers[chosen], actions, self.settings.train.seed, dagger.labels == "splice"
-            )
+            marked = make_lessons(self.seeds, numbers[chosen], actions, self.settings.train.seed, dagger.labels)
             spent.append(time.perf_counter() - start)
             return marked
 

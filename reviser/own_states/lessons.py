@@ -2,7 +2,10 @@
 
     the model   JUMP 4   REPLACE   b      STOP                     wrong: c was right, and there was more to do
     lesson      JUMP 4   REPLACE   b      REPLACE  c   JUMP 7 ...  the script goes on where the model left off
-    labels      JUMP 4   REPLACE   c      REPLACE  c   JUMP 7 ...  what is learned: of states, all of this
+    labels      JUMP 4   REPLACE   c      REPLACE  c   JUMP 7 ...  what is learned
+
+What is learned of a lesson (`dagger.labels`): `states` follows the model to its end and labels all of it, `splice`
+follows it up to one of its wrong actions and labels only the script from there, `both` labels the way there too.
 
 A lesson is a trajectory from its draft to its target like any other, so it is packed like any other, with labels of
 its own where the model acted. Only the number of its draft is kept (seeds.py).
@@ -13,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +33,7 @@ from reviser.own_states.oracle_kernels import label_many, label_one
 from reviser.own_states.seeds import Seeds, find_goals, num_drafted
 
 Array = npt.NDArray[Any]
+Labels = Literal["both", "states", "splice"]
 CUTS = 2
 """The stream that decides where a lesson is cut, beside those of drafts and of the model's actions."""
 
@@ -96,26 +100,26 @@ class Marked:
 
 
 def make_lessons(
-    seeds: Seeds, numbers: Array, rollouts: Sequence[Sequence[int]], seed: int, is_spliced: bool = False
+    seeds: Seeds, numbers: Array, rollouts: Sequence[Sequence[int]], seed: int, labels: Labels = "both"
 ) -> Marked:
     """Lessons of rollouts, each given by the number of its draft and its actions; releases the GIL."""
     examples, rules = seeds.examples(numbers), seeds.rules
     flat = np.fromiter((action for each in rollouts for action in each), np.int32)
     ends, count, room = np.cumsum([len(each) for each in rollouts]), len(numbers), seeds.context
     drafted, rng = num_drafted(examples, rules), streams(Random.of(seed, CUTS), np.asarray(numbers, np.int64))
-    actions, labels = (np.zeros((count, room), np.int32) for _ in range(2))
+    actions, learned = (np.zeros((count, room), np.int32) for _ in range(2))
     landings = np.zeros((count, room, 2), np.int32)
     cuts, counts = (np.zeros(count, np.int64) for _ in range(2))
     wrongs = np.zeros((count, 4), np.int64)
     label_many(
         examples.tokens, _table(examples), flat, ends, rules.alphabet.num_text, encode_rules(rules), seeds.context,
-        int(is_spliced), rng, actions, labels, landings, cuts, counts, wrongs,
+        int(labels != "states"), int(labels != "splice"), rng, actions, learned, landings, cuts, counts, wrongs,
     )  # fmt: skip
     kept = np.flatnonzero(counts)
     is_there = np.arange(room) < counts[kept, None]
     lessons = Lessons(
         np.asarray(numbers, np.int64)[kept], drafted[kept] + counts[kept], cuts[kept], np.cumsum(counts[kept]),
-        actions[kept][is_there], labels[kept][is_there], landings[kept][is_there],
+        actions[kept][is_there], learned[kept][is_there], landings[kept][is_there],
     )  # fmt: skip
     wrong, undone, acted, _ = wrongs.sum(axis=0).tolist()
     return Marked(lessons, wrong, undone, acted, int((wrongs[:, 3] == 0).sum()))

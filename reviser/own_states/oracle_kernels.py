@@ -338,13 +338,13 @@ def _take_goals(tokens: Array, place: int, length: int, inner: Array, goals: Arr
 
 
 @jit
-def _choose_cut(count: int, num_draft: int, context: int, is_spliced: int, sizes: Array, distances: Array, rng: Array,
+def _choose_cut(count: int, num_draft: int, context: int, is_cut: int, sizes: Array, distances: Array, rng: Array,
                 has_stopped: bool) -> Any:  # fmt: skip
     """The state from which the oracle goes on, or NONE: the last one, or one behind a random wrong action."""
     last = count - 1 if has_stopped else count
     while last >= 0 and (sizes[last] == NONE or num_draft + last + sizes[last] > context):
         last -= 1
-    if last < 0 or not is_spliced:
+    if last < 0 or not is_cut:
         return last
     chosen, num_wrong = last, 0
     for t in range(1, last + 1):
@@ -357,13 +357,14 @@ def _choose_cut(count: int, num_draft: int, context: int, is_spliced: int, sizes
 
 @jit
 def label_many(tokens: Array, examples: Array, rollouts: Array, ends: Array, num_text: int, rules: Array,
-               context: int, is_spliced: int, rng: Array, actions: Array, labels: Array, landings: Array,
-               cuts: Array, counts: Array, wrongs: Array) -> None:  # fmt: skip
+               context: int, is_cut: int, is_labelled: int, rng: Array, actions: Array, labels: Array,
+               landings: Array, cuts: Array, counts: Array, wrongs: Array) -> None:  # fmt: skip
     """Make a lesson of each rollout: what the model did up to a state, then the oracle's script, with labels.
 
     examples[i]: first token, prefix, target and suffix length, draft and its length, inner gaps (as `fill_rows` reads
     them). rollouts[:ends[i]] are the actions of all up to i. The lesson of i is actions[i, :counts[i]], of which the
-    first cuts[i] are the model's; labels[i] and landings[i] as in `label_one`. One that fits nowhere has count 0.
+    first cuts[i] are the model's: with `is_cut` up to one of its wrong actions, labelled if `is_labelled`. labels and
+    landings are as in `label_one`; a lesson that fits nowhere has count 0.
     wrongs[i]: wrong actions, those that are undone later, states, and the edits that the model left to do.
     """
     room, max_length = actions.shape[1] + 1, rules[0]
@@ -397,14 +398,14 @@ def label_many(tokens: Array, examples: Array, rollouts: Array, ends: Array, num
         )  # fmt: skip
         has_stopped = len(did) > 0 and did[-1] == num_text + STOP
         _count_wrong(distances, len(did), wrongs[i])
-        cut = _choose_cut(len(did), num_draft, context, is_spliced, sizes, distances, rng[i : i + 1], has_stopped)
+        cut = _choose_cut(len(did), num_draft, context, is_cut, sizes, distances, rng[i : i + 1], has_stopped)
         if cut < 0:
             continue
         size = finish_one(
             canvas, cursor, starts[:K], stops[:K], goals, bounds, did[:cut], num_text, can_replace, row
         )  # fmt: skip
         for t in range(cut):
-            actions[i, t], labels[i, t] = did[t], NONE if is_spliced else own[t]
+            actions[i, t], labels[i, t] = did[t], own[t] if is_labelled else NONE
             landings[i, t, 0], landings[i, t, 1] = own_landings[t, 0], own_landings[t, 1]
         for t in range(size):
             actions[i, cut + t] = labels[i, cut + t] = row[t]

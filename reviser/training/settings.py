@@ -134,9 +134,9 @@ class DaggerConfig:
     """In the first round, how probable it is that the oracle acts instead of the model, at each action."""
     decay: float = 0.5
     """What that probability is multiplied with from one round to the next."""
-    labels: Literal["states", "splice"] = "states"
-    """What is learned: the oracle's action in every state, and the script that finishes the work; or that script
-    alone, from behind one of the model's wrong actions."""
+    labels: Literal["both", "states", "splice"] = "both"
+    """What is learned of a rollout. states: the oracle's action in every state, and the script that ends the work.
+    splice: that script alone, from behind one of the model's wrong actions. both: the same with the states before."""
     infill: float = 0.0
     """Share of the documents' drafts that are gaps to fill; the others have mistakes to correct."""
     after: int = 0
