@@ -4,12 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from own import make_pairs, make_trainer, settings
+from own import make_pairs, make_trainer, settings, without
 from tiny import checkpoint, fail, losses
 
 from reviser.canvas import apply, replay, valid_mask
 from reviser.cli import main
 from reviser.data.packing import Packer
+from reviser.decoding.presets import GREEDY
 from reviser.errors import CheckpointError, ConfigError
 from reviser.model.checkpoint import read_weights
 from reviser.orders.history import follow_births
@@ -200,3 +201,43 @@ def test_the_oracle_steps_back_from_round_to_round(data):
     assert isinstance(trainer, DaggerTrainer)
     assert [trainer.first_step(number) for number in range(5)] == [4, 6, 8, 10, 12]
     assert [trainer.roll_out(number).mixing for number in (0, 2)] == [0.5, 0.125]
+
+
+class Slip:
+    """A guide that starts with a mistake: it goes behind an a that no x follows, and inserts a y there."""
+
+    def is_asked(self, numbers, steps):
+        return steps < 2
+
+    def choose(self, numbers, steps, canvases):
+        return [ord("y") if step else self.jump(canvas) for step, canvas in zip(steps, canvases, strict=True)]
+
+    def jump(self, canvas):
+        text = bytes(canvas.tokens)
+        places = [place for place in range(1, len(text)) if text[place - 1 : place] == b"a"]
+        return settings().model.alphabet.jump(next(place for place in places if text[place : place + 1] != b"x"))
+
+
+def test_a_model_that_derailed_after_a_slip_recovers_once_it_has_learned_from_own_states(data):
+    """At equal steps, and so at equal positions. The task is to insert a y before the x; no teacher ever deletes."""
+    config = settings(
+        "train.steps=160", "dagger.after=40", "dagger.rounds=4", "dagger.rollouts=256", "dagger.rows=64",
+        "dagger.max_actions=8", "dagger.mixing=0.2", "dagger.temperature=1.5", "dagger.share=0.75",
+        "train.save_every=1000", "train.log_every=1000",
+    )  # fmt: skip
+    shares = []
+    for each in (without(config), config):
+        trainer = make_trainer(data, each)
+        trainer.train()
+        roller = Roller(config.model, num_rows=64, sampling=GREEDY, max_actions=12)
+        roller.take(trainer.model)
+        seeds = make_trainer(data, config).seeds
+        examples = seeds.examples(np.arange(9000, 9100))
+        for guide in (None, Slip()):
+            rollouts = roller.roll(seeds.drafts(examples), 0, guide)
+            is_right = [each.canvas.tokens == examples.text(i) for i, each in enumerate(rollouts)]
+            shares.append(np.mean(is_right))
+    plain, plain_slipped, own, own_slipped = shares
+    assert min(plain, own) > 0.9
+    assert plain_slipped < 0.1
+    assert own_slipped > 0.8

@@ -33,7 +33,7 @@ from reviser.own_states.oracle_kernels import label_many, label_one
 from reviser.own_states.seeds import Seeds, find_goals, num_drafted
 
 Array = npt.NDArray[Any]
-Labels = Literal["both", "states", "splice"]
+Labels = Literal["splice", "states", "both"]
 CUTS = 2
 """The stream that decides where a lesson is cut, beside those of drafts and of the model's actions."""
 
@@ -100,7 +100,7 @@ class Marked:
 
 
 def make_lessons(
-    seeds: Seeds, numbers: Array, rollouts: Sequence[Sequence[int]], seed: int, labels: Labels = "both"
+    seeds: Seeds, numbers: Array, rollouts: Sequence[Sequence[int]], seed: int, labels: Labels = "splice"
 ) -> Marked:
     """Lessons of rollouts, each given by the number of its draft and its actions; releases the GIL."""
     examples, rules = seeds.examples(numbers), seeds.rules

@@ -134,7 +134,7 @@ class DaggerConfig:
     """In the first round, how probable it is that the oracle acts instead of the model, at each action."""
     decay: float = 0.5
     """What that probability is multiplied with from one round to the next."""
-    labels: Literal["both", "states", "splice"] = "both"
+    labels: Literal["splice", "states", "both"] = "splice"
     """What is learned of a rollout. states: the oracle's action in every state, and the script that ends the work.
     splice: that script alone, from behind one of the model's wrong actions. both: the same with the states before."""
     infill: float = 0.0
