@@ -5,7 +5,7 @@
 | write with a model | `load()` gives a `Writer`: `generate`, `infill`, `edit`, `stream` |
 | train one | `train("small", data="data/mine", out="runs/mine")` gives a `Run` |
 | measure systems | `evaluate({"ours": writer, "theirs": system}, prompts, metrics=[...])` gives `Results` |
-| add your own | `register_order`, `register_metric`, `register_canvas`, `load_plugin` |
+| add your own | `register_order`, `register_metric`, `register_canvas`, `register_judge`, `load_plugin` |
 
 Nothing heavy is imported until it is used. docs/python.md has examples of all of it.
 """
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reviser.decoding.writer import Text, Writer, load
     from reviser.errors import ReviserError
     from reviser.evaluation.generations import Generation, Prompt
+    from reviser.evaluation.judges.registered_judges import register_judge
     from reviser.evaluation.measures import Measure
     from reviser.evaluation.measuring import Results, evaluate
     from reviser.evaluation.metrics.registered import register_metric
@@ -38,7 +39,7 @@ __all__ = [
     "load", "Writer", "Text", "Edited", "Edit", "Sampling",
     "train", "Run",
     "evaluate", "Results", "Prompt", "Generation", "Measure",
-    "register_order", "register_metric", "register_canvas", "load_plugin",
+    "register_order", "register_metric", "register_canvas", "register_judge", "load_plugin",
     "ReviserError",
 ]  # fmt: skip
 
@@ -59,6 +60,7 @@ _PLACES = {
     "register_order": "orders.registry",
     "register_metric": "evaluation.metrics.registered",
     "register_canvas": "model.canvas_kinds",
+    "register_judge": "evaluation.judges.registered_judges",
     "load_plugin": "plugins",
     "ReviserError": "errors",
 }

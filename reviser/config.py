@@ -190,9 +190,12 @@ def from_dict(cls: type[Config], values: dict[str, Any], prefix: str = "") -> Co
     return cls(**{name: _checked(value, hints[name], prefix + name) for name, value in values.items()})
 
 
-def override(config: Config, assignments: Iterable[str]) -> Config:
-    """The config with every `name=value` applied at once; names are dotted, values are read by the field's type."""
-    values = to_dict(config)
+def override(config: Config, assignments: Iterable[str], **sections: Any) -> Config:
+    """The config with every `name=value` applied at once; names are dotted, values are read by the field's type.
+
+    `sections` take the place of whole groups of settings before that.
+    """
+    values = to_dict(config) | {name: to_dict(section) for name, section in sections.items()}
     for assignment in assignments:
         path, is_given, text = assignment.partition("=")
         if not is_given:
@@ -224,6 +227,11 @@ def dump(config: Any, path: str | os.PathLike[str]) -> None:
 
 def load(cls: type[Config], path: str | os.PathLike[str]) -> Config:
     """Read a config that `dump` wrote."""
+    return from_dict(cls, read_values(path))
+
+
+def read_values(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The settings of a file, unchecked."""
     try:
         values = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -232,7 +240,7 @@ def load(cls: type[Config], path: str | os.PathLike[str]) -> Config:
         raise ConfigError(f"the config {path} is not valid JSON: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"the config {path} must be a JSON object of settings")
-    return from_dict(cls, values)
+    return values
 
 
 @cache

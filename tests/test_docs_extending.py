@@ -1,4 +1,4 @@
-"""The order and the metric of docs/extending.md work as the page says (the canvas input: test_canvas_kinds.py)."""
+"""Order, metric and judge of docs/extending.md work as the page says (the canvas input: test_canvas_kinds.py)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from judged import arena_command, write
 from test_docs_python import blocks
 from tiny import make_trainer
 
@@ -18,6 +19,7 @@ import reviser
 from reviser.actions import Alphabet
 from reviser.canvas import Rules
 from reviser.cli import main
+from reviser.evaluation.judges.pairs import Pair
 from reviser.orders.policies import Order
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import parse_order
@@ -29,8 +31,8 @@ RULES = Rules(Alphabet(num_text=257, pad=256), max_length=64)
 @pytest.fixture(scope="module", autouse=True)
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("plugins")
-    order, metric, _ = blocks("extending.md")
-    made = {"pieces": order, "ends": metric}
+    order, metric, judge, _ = blocks("extending.md")
+    made = {"pieces": order, "ends": metric, "words": judge}
     for name, text in made.items():
         (folder / f"{name}.py").write_text(text, "utf-8")
         reviser.load_plugin(folder / f"{name}.py")
@@ -88,6 +90,16 @@ def test_the_metric_is_known_to_commands_reports_and_python(
     results = reviser.evaluate({"theirs": file}, metrics=["ends"])
     assert results.value("metrics", "theirs", "whole_share")["value"] == 0.5
     assert results.value("metrics", "(reference)", "whole_share")["value"] == 1.0
+
+
+def test_the_judge_compares_systems_in_the_arena(files: dict[str, Path], tmp_path: Path) -> None:
+    pairs = [Pair(write("a", p, " an enormous harbour"), write("b", p, " a big bay")) for p in range(3)]
+    command = arena_command(tmp_path, pairs, "--judge", "long-words", "--json")
+    assert main(["--plugin", str(files["words"]), *command]) == 0
+    lines = (tmp_path / "judgments.jsonl").read_text().splitlines()
+    assert {json.loads(line)["judge"] for line in lines} == {"registered long-words"}
+    winners = {json.loads(line)[json.loads(line)["verdict"]] for line in lines}
+    assert winners == {"a"}
 
 
 def test_a_metric_that_gives_something_else_is_one_line() -> None:

@@ -6,6 +6,7 @@
 | a GGUF file | `models/some.Q4_1.gguf` | the file |
 | a `transformers` folder or hub id | `runs/gpt2-large`, `openai-community/gpt2-large` | the folder's weights |
 | an MDLM's model folder | `mdlm:runs/mdlm/model` | its weights |
+| a model folder of ours | `reviser:runs/ar/model`, read from left to right | its weights |
 
 A GGUF file is decoded to float32 once and kept in a cache folder (`$XDG_CACHE_HOME/reviser`), under its sha256.
 
@@ -107,6 +108,10 @@ def load(
         from reviser.evaluation.mdlm_evaluator import open_mdlm
 
         return open_mdlm(name, kind, device, dtype)
+    if name.startswith("reviser:"):
+        from reviser.evaluation.own_evaluator import open_own
+
+        return open_own(name, kind, device, dtype)
     require("transformers")
     import transformers
 

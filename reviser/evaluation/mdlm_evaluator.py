@@ -36,7 +36,8 @@ class Network:
 class Reader:
     """Our tokenizer with the words that `transformers` has for it."""
 
-    is_fast, bos_token_id, eos_token_id = True, None, None
+    is_fast, eos_token_id = True, None
+    bos_token_id: int | None = None
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer, self.mask_token_id = tokenizer, tokenizer.alphabet.none

@@ -99,7 +99,7 @@ def nats(
     out = torch.zeros(labels.numel(), device=hidden.device)
     for part in _parts(flat, chunk):
         chosen = labels.flatten()[part]
-        scores = _mask(_product(flat[part], matrix), chosen, _some(valid, part), columns)
+        scores = mask_scores(_product(flat[part], matrix), chosen, _some(valid, part), columns)
         picked = scores.gather(1, chosen.clamp(min=0)[:, None])[:, 0]
         out[part] = (scores.logsumexp(dim=-1) - picked).where(chosen >= 0, 0.0)
     return out.view_as(labels)
@@ -109,7 +109,7 @@ def score_chunk(
     logits: Tensor, labels: Tensor, valid: Tensor | None, weights: Tensor, columns: Columns
 ) -> tuple[Tensor, Tensor]:
     """Nats [C], and weights * (softmax - label) [C, rows] in the logits' dtype, which may be overwritten."""
-    scores = _mask(logits, labels, valid, columns)
+    scores = mask_scores(logits, labels, valid, columns)
     normaliser = scores.logsumexp(dim=-1, keepdim=True)
     picked = scores.gather(1, labels.clamp(min=0)[:, None])
     is_label = torch.arange(logits.shape[1], device=logits.device) == labels[:, None]
@@ -175,7 +175,7 @@ def _product(flat: Tensor, matrix: Tensor) -> Tensor:
         return flat @ matrix.T
 
 
-def _mask(logits: Tensor, labels: Tensor, valid: Tensor | None, columns: Columns) -> Tensor:
+def mask_scores(logits: Tensor, labels: Tensor, valid: Tensor | None, columns: Columns) -> Tensor:
     """[C, rows] float32 scores without invalid actions, padding and the rows behind the last column."""
     scores = logits.float()
     scores[:, num_columns(columns) :] = -torch.inf

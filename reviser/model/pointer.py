@@ -83,8 +83,9 @@ def score_landings(queries: Tensor, keys: Tensor, births: Tensor) -> Tensor:
     return (picked - total).masked_fill(births < 0, -torch.inf)
 
 
-def landing_nats(queries: Tensor, parts: Tensor, jumps: Tensor, deaths: Tensor) -> Tensor:
-    """The nats of where jumps go, [B, J]: rows of packed examples, each jump among the steps of its own example.
+def landing_log_p(queries: Tensor, parts: Tensor, jumps: Tensor, deaths: Tensor) -> Tensor:
+    """[B, J, T] log-probabilities of the columns that jumps may go to, -inf elsewhere: rows of packed examples, each
+    jump among the steps of its own example.
 
     queries [B, J, P], parts [B, T, A + 1, P]. jumps [B, J, 4]: the column before a JUMP, then steps of its example:
     that column's, the one that the JUMP goes to (-1: no jump at all), the one of the token left of the cursor. A step
@@ -97,8 +98,14 @@ def landing_nats(queries: Tensor, parts: Tensor, jumps: Tensor, deaths: Tensor) 
     is_there &= (deaths[:, None] > step[..., None]) & (columns != (first + here)[..., None])
     # What fills up a row points somewhere, so that no softmax is empty.
     is_there |= ~is_jump[..., None]
-    log_p = scores.masked_fill(~is_there, -torch.inf).log_softmax(dim=-1)
-    return -log_p.gather(-1, (first + point).clamp(min=0)[..., None])[..., 0].where(is_jump, 0.0)
+    return scores.masked_fill(~is_there, -torch.inf).log_softmax(dim=-1)
+
+
+def landed_nats(log_p: Tensor, jumps: Tensor) -> Tensor:
+    """[B, J] nats of the columns that jumps went to, 0 where there is no jump."""
+    column, step, point, _ = jumps.unbind(dim=-1)
+    place = (column - step + point).clamp(min=0)
+    return -log_p.gather(-1, place[..., None])[..., 0].where(point >= 0, 0.0)
 
 
 def _score_columns(queries: Tensor, parts: Tensor, column: Tensor) -> Tensor:

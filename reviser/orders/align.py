@@ -64,7 +64,7 @@ def align(
     right = hunks[len(left) :]
     ways = [hunks] if first == "left" else [[*reversed(left), *right], [*right, *reversed(left)]]
     # On a nearly full canvas what shrinks must come before what grows.
-    roomy = [way for way in ways if _fits(canvas, way, rules)] or [sorted(hunks, key=_growth)]
+    roomy = [way for way in ways if has_room(canvas, way, rules)] or [sorted(hunks, key=_growth)]
     script = _shortest([_Script(canvas, rules, has_jumps) for _ in roomy], roomy)
     _check_enabled(script, rules)
     return (*script, rules.alphabet.stop)
@@ -210,16 +210,6 @@ def _growth(hunk: Hunk) -> int:
     return len(hunk.tokens) - (hunk.end - hunk.start)
 
 
-def _fits(canvas: Canvas, hunks: Sequence[Hunk], rules: Rules) -> bool:
-    """Whether the canvas never exceeds its maximum on this way; hunks remove before they insert."""
-    length = len(canvas.tokens)
-    for hunk in hunks:
-        length += _growth(hunk)
-        if length > rules.max_length:
-            return False
-    return True
-
-
 class _Script:
     """A script being written; it knows where the cursor is and which boundaries are open by then."""
 
@@ -264,6 +254,21 @@ class _Script:
                     self._go(self.cursor + 1)
                 self.actions += [alphabet.replace, token]
             self.actions += tokens[doomed:]
+
+
+def write_hunks(canvas: Canvas, hunks: Sequence[Hunk], rules: Rules) -> tuple[int, ...]:
+    """The script that edits hunks in the order given, with JUMPs and STOP; it may need more room than there is."""
+    return (*_Script(canvas, rules, has_jumps=True).write(hunks), rules.alphabet.stop)
+
+
+def has_room(canvas: Canvas, hunks: Sequence[Hunk], rules: Rules) -> bool:
+    """Whether the canvas never exceeds its maximum on this way; hunks remove before they insert."""
+    length = len(canvas.tokens)
+    for hunk in hunks:
+        length += _growth(hunk)
+        if length > rules.max_length:
+            return False
+    return True
 
 
 def spell_around(start: int, end: int, opens: Sequence[bool], alphabet: Alphabet) -> tuple[int, ...]:

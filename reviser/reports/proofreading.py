@@ -68,6 +68,8 @@ def _corrections(data: str, rows: list[Row], notes: list[str]) -> Table:
         **RIGHT,
         "GLEU more than the first's": get("gleu_more", _hundred),
         "F0.5 more": get("f_half_more"),
+        "wrong edits": get("wrong_edits"),
+        "undone": get("undone_edits"),
         **COSTS,
     }
     bars = tuple(bar(row["system"], row["f_half"]["value"], row["f_half"]["error"]) for row in rows if row["f_half"])

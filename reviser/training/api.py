@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -28,6 +28,7 @@ from reviser.data.shards import Shards, read_header
 from reviser.data.slots import Slots
 from reviser.errors import ConfigError
 from reviser.model.checkpoint import check_tokenizer
+from reviser.model.folder import find, read_config
 from reviser.tokenizer import load
 from reviser.training.distributed import Team, join_team, leave_team
 from reviser.training.families import find_family
@@ -35,7 +36,7 @@ from reviser.training.loop import Trainer
 from reviser.training.progress import Display, ProgressKind, make_display
 from reviser.training.recipes import Recipe, debug, find_recipe
 from reviser.training.runs import Run
-from reviser.training.settings import RunConfig
+from reviser.training.settings import RunConfig, find_place
 
 AnyPath = str | os.PathLike[str]
 Settings = Mapping[str, Any] | Sequence[str]
@@ -165,7 +166,8 @@ class _Request:
             folder = Path(self.data or "")
             read_header(folder)
             tokenizer = load(folder)
-        return override(self._config(tokenizer.alphabet), self.changes)
+        config = self._config(tokenizer.alphabet)
+        return override(config, self.changes, **given_model(config, self.changes))
 
     def _config(self, alphabet: Alphabet) -> RunConfig:
         recipe = find_recipe(self.recipe) if isinstance(self.recipe, str) else self.recipe
@@ -173,6 +175,18 @@ class _Request:
         if isinstance(config, RunConfig):
             return config
         raise _no_recipe(recipe)
+
+
+def given_model(settings: RunConfig, changes: Sequence[str]) -> dict[str, Any]:
+    """The sections that follow from the model of train.init, where such a run always begins with one."""
+    if not settings.has_given_model:
+        return {}
+    given = [text.partition("=")[2].strip() for text in changes if text.partition("=")[0].strip() == "train.init"]
+    source = [settings.train.init, *given][-1]
+    if not source:
+        raise ConfigError("train.init is empty, and such a run starts from a trained model; set it to a model folder")
+    model = read_config(find(source)).model
+    return {"model": model, "data": replace(settings.data, row=max(settings.data.row, model.context))}
 
 
 def _no_recipe(given: object) -> ConfigError:
@@ -266,7 +280,8 @@ def _enter(held: ExitStack, context: AbstractContextManager[None]) -> str:
 def _make_trainer(settings: RunConfig, shards: Shards, heldout: Shards, team: Team, run: Run) -> Trainer:
     data = settings.data
     slots = Slots.of(shards, data.jobs, data.errors, data.mistakes)
-    return Trainer(settings, slots, team, run if team.is_first else None, heldout)
+    kind: type[Trainer] = find_place(settings.trainer)
+    return kind(settings, slots, team, run if team.is_first else None, heldout)
 
 
 def _open_data(folder: Path, settings: RunConfig, team: Team) -> tuple[Shards, Shards]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
+from typing import Protocol
 
 from reviser.data.batches import Batch, Batches
 from reviser.training.objective import Part
@@ -19,6 +20,14 @@ class Work:
     batches: list[Batch]
     inputs: list[Part]
     waited_s: float
+
+
+class Works(Protocol):
+    """An endless stream of steps' work."""
+
+    def __iter__(self) -> Iterator[Work]: ...
+
+    def close(self) -> None: ...
 
 
 class Feed:

@@ -114,7 +114,7 @@ class Sampled:
         for start in range(rank, len(nats), ROWS_AT_ONCE * world):
             part = slice(start, start + ROWS_AT_ONCE * world, world)
             with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-                inputs = to_inputs(_take(self.packed, part), self.longest, device)
+                inputs = to_inputs(take_rows(self.packed, part), self.longest, device)
                 nats[part] = label_nats(model, inputs).float().cpu().numpy()
         model.train(was_training)
         alphabet, labels = model.config.alphabet, self.packed.labels
@@ -193,11 +193,12 @@ def _pack_whole(packer: Packer, examples: Examples) -> Packed:
 
 def _trim(packed: Packed) -> Packed:
     """Cut rows to the longest that is used, and padding's positions to those of examples."""
-    cut = _take(packed, slice(None), slice(int(packed.num_actions.max())))
+    cut = take_rows(packed, slice(None), slice(int(packed.num_actions.max())))
     return replace(cut, positions=cut.positions % int(packed.places[:, 2].max()))
 
 
-def _take(packed: Packed, rows: slice, columns: slice = slice(None)) -> Packed:
+def take_rows(packed: Packed, rows: slice, columns: slice = slice(None)) -> Packed:
+    """Some of the rows, and of their columns; where examples are is told of all of them still."""
     names = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases", "cursors", "lives")
     arrays = {name: getattr(packed, name) for name in names}
     cut: dict[str, Any] = {name: None if array is None else array[rows, columns] for name, array in arrays.items()}

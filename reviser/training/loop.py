@@ -35,7 +35,7 @@ from reviser.training.distributed import (
     syncing,
 )
 from reviser.training.families import Family, Job, find_family
-from reviser.training.feed import Feed, Work
+from reviser.training.feed import Feed, Work, Works
 from reviser.training.heldout import Bound, Texts
 from reviser.training.objective import Part
 from reviser.training.optimizer import build_optimizers, lr_factor, set_lr
@@ -46,6 +46,8 @@ from reviser.training.settings import RunConfig
 
 POINTER = "pointer."
 """What the names of a pointer's weights begin with."""
+MORE = "more."
+"""What the names of tensors begin with that are neither the model's nor its optimizers'."""
 
 
 class Trainer:
@@ -170,7 +172,7 @@ class Trainer:
             return f"interrupted before the first checkpoint of {self.run.folder}"
         return f"saved at step {self.run.step}; resume with reviser.train(resume={str(self.run.folder)!r})"
 
-    def feed(self, note: Callable[[str], None] | None = None) -> Feed:
+    def feed(self, note: Callable[[str], None] | None = None) -> Works:
         """The work of the steps to come; `note` hears what slows it down."""
         data, train, team = self.settings.data, self.settings.train, self.team
         stream = Batches(
@@ -273,7 +275,7 @@ class Trainer:
         """Write a checkpoint of a state that is sound; all processes must call this."""
         self._check_last()
         tensors = weights(self._gathered())
-        optimizer = gather_optimizers(self.model, self.optimizers)
+        optimizer = gather_optimizers(self.model, self.optimizers) | self.more_tensors()
         if self.team.is_first and self.run is not None:
             state = {
                 "position": self.position.as_json(), "data_sha256": self.data, "family": self.settings.family,
@@ -287,6 +289,13 @@ class Trainer:
             )
             self.run.save(Saved(tensors, optimizer, state), self.settings.train.keep, folder_config, self.tokenizer)
         self.team.wait()
+
+    def more_tensors(self) -> dict[str, Tensor]:
+        """What a kind of training keeps beside the optimizers, under names that begin with MORE."""
+        return {}
+
+    def take_more(self, tensors: dict[str, Tensor]) -> None:
+        """Continue with what `more_tensors` gave."""
 
     def begin(self) -> None:
         """Begin with the weights of train.init, where there is one; a resumed run has its own.
@@ -324,7 +333,9 @@ class Trainer:
             )
         tensors = self._read(saved.weights, "the checkpoint")
         # Before the weights: torch sets up an optimizer's state by a step with a rate of 0.
-        set_optimizers(self.model, self.optimizers, saved.optimizer)
+        more = {name: tensor for name, tensor in saved.optimizer.items() if name.startswith(MORE)}
+        set_optimizers(self.model, self.optimizers, {n: t for n, t in saved.optimizer.items() if n not in more})
+        self.take_more(more)
         set_weights(self.model, tensors)
         self.step, self.position = int(saved.state["step"]), Position.from_json(saved.state["position"])
 

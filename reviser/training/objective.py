@@ -14,7 +14,7 @@ from reviser.data.packing import Packed
 from reviser.model.attention import Layout
 from reviser.model.conditioning import CanvasInput
 from reviser.model.loss import loss, nats
-from reviser.model.pointer import landing_nats
+from reviser.model.pointer import landed_nats, landing_log_p
 from reviser.model.transformer import Transformer
 
 MAX_CHUNK = 8192
@@ -54,7 +54,7 @@ class Inputs:
     valid: Tensor | None
     num_labels: int
     jumps: Tensor | None = None
-    """[B, J, 4]: every label that is a JUMP, by rows, as `pointer.landing_nats` reads them; None: there are none."""
+    """[B, J, 4]: every label that is a JUMP, by rows, as `pointer.landing_log_p` reads them; None: there are none."""
     deaths: Tensor | None = None
     """[B, T]: how long the token of each step stands on the canvas, in steps of its example."""
 
@@ -188,12 +188,18 @@ class Objective(Learner):
 
 def jump_nats(model: Transformer, hidden: Tensor, inputs: Inputs) -> Tensor | None:
     """[B, J] nats of where the jumps of a batch go; None where there are none."""
+    log_p = jump_log_p(model, hidden, inputs)
+    return None if log_p is None or inputs.jumps is None else landed_nats(log_p, inputs.jumps)
+
+
+def jump_log_p(model: Transformer, hidden: Tensor, inputs: Inputs) -> Tensor | None:
+    """[B, J, T] log-probabilities of all columns that the jumps of a batch may go to; None where there are none."""
     if model.pointer is None or inputs.jumps is None or inputs.deaths is None:
         return None
     rows = torch.arange(len(hidden), device=hidden.device)[:, None]
     before = hidden.flatten(0, 1).index_select(0, (rows * hidden.shape[1] + inputs.jumps[..., 0]).flatten())
     queries = model.pointer.query(before).view(*inputs.jumps.shape[:2], -1)
-    return landing_nats(queries, model.pointer.parts(hidden), inputs.jumps, inputs.deaths)
+    return landing_log_p(queries, model.pointer.parts(hidden), inputs.jumps, inputs.deaths)
 
 
 @torch.no_grad()

@@ -221,6 +221,12 @@ class Progress:
             self.run.log(line)
         self.display.say(line)
 
+    def show_text(self, step: int, name: str, text: str) -> None:
+        """A text for TensorBoard."""
+        if self.run is not None and self._writer is not None:
+            with self.run.writing(self.run.folder / "tensorboard"):
+                self._writer.add_text(name, text, step)
+
     def report(self, step: int, **measured: float | None) -> None:
         """Measurements of a step, None where there is none; those of the loop come with the speed since the last."""
         values = {name: value for name, value in measured.items() if value is not None}
@@ -258,6 +264,8 @@ def line_parts(update: Update, minutes_left: float) -> list[str]:
     values, parts = update.values, [f"step {update.step:>6}/{update.steps}"]
     if "loss_nats" in values:
         parts += [f"loss {values['loss_nats']:.4f} nats", f"{values['actions_per_s']:,.0f} actions/s"]
+        shown = {"judge_score": "judge", "kl": "KL", "sound_share": "sound", "share_move": "moves"}
+        parts += [f"{said} {values[name]:.4g}" for name, said in shown.items() if name in values]
         if "peak_share" in values:
             parts.append(f"{values['peak_share']:.1%} of peak")
         parts.append(f"waiting {values['waiting_share']:.0%}")

@@ -23,14 +23,14 @@ from reviser.training.settings import RunConfig
 
 def describe(settings: RunConfig, steps: int, data_sha256: str, bounds: Mapping[str, Bound]) -> Trained:
     """A run after some steps, with the bounds of its held-out text by job."""
-    data, train = settings.data, settings.train
+    data = settings.data
     return Trained(
         data.order if find_family(settings.family).uses_order else settings.family,
         " ".join(f"{name}={value}" for name, value in _leaves(to_dict(data.jobs))),
         recipe_of(settings),
         data_sha256,
         steps,
-        steps * train.rows * data.row,
+        steps * settings.step_positions,
         tuple(
             HeldoutBound(job, bound.nats_per_token, bound.error, bound.bits_per_byte) for job, bound in bounds.items()
         ),
@@ -40,10 +40,10 @@ def describe(settings: RunConfig, steps: int, data_sha256: str, bounds: Mapping[
 def recipe_of(settings: RunConfig) -> str:
     """The recipe with the fewest changes that gives these settings, as `reviser train` takes it."""
     wanted = dict(_leaves(to_dict(settings)))
+    recipes = {name: recipe(settings.model.alphabet) for name, recipe in RECIPES.items()}
     changes = {
-        name: [f"{key}={wanted[key]}" for key, value in _leaves(to_dict(recipe(settings.model.alphabet)))
-               if wanted[key] != value]
-        for name, recipe in RECIPES.items()
+        name: [f"{key}={wanted[key]}" for key, value in _leaves(to_dict(config)) if wanted[key] != value]
+        for name, config in recipes.items() if type(config) is type(settings)
     }  # fmt: skip
     nearest = min(changes, key=lambda name: len(changes[name]))
     return shlex.join([nearest, *(word for change in changes[nearest] for word in ("--set", change))])

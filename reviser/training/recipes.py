@@ -7,6 +7,8 @@
     edit_small  a proofreader as large as small: edits drafts, and continues and infills
     joint_small one model as large as small for every job: edits, fills any number of gaps, continues at length
     revise_small              it goes on learning, from drafts of its own among other pairs
+    dagger_edit               edit_small, which also learns from what it does itself
+    dagger_small              small with JUMP, DELETE and REPLACE, which also learns from how it fills gaps
     rewrite_small             the same examples for a model that writes the corrected text anew
     paper_100m, paper_300m    every hyper-parameter of the paper's reproducibility section
     ar_100m, ar_300m          the same, left to right
@@ -14,6 +16,7 @@
     mdlm_small, sedd_small    diffusion models as large as small, on the same examples
     ours_100m, ours_300m      the paper's size and optimizer; window, mixed runs and gaps of small
     mdlm_100m, mdlm_300m, sedd_100m, sedd_300m    diffusion models as large as those, on the same examples
+    ppo_small                 a trained model, for a judge to prefer what it writes
 
 >>> paper_100m(Alphabet(50257, 50256)).model.num_layers
 24
@@ -29,7 +32,7 @@ from reviser.actions import Alphabet
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.data.examples import JobConfig
 from reviser.errors import ConfigError
-from reviser.training.settings import DataConfig, OptimizerConfig, RunConfig, TrainConfig
+from reviser.training.settings import DaggerConfig, DataConfig, OptimizerConfig, RunConfig, TrainConfig, find_place
 
 Recipe = Callable[[Alphabet], RunConfig]
 
@@ -92,6 +95,8 @@ def fim_small(alphabet: Alphabet) -> RunConfig:
     return replace(config, data=replace(config.data, jobs=replace(config.data.jobs, infill=0.5)))
 
 
+ROUNDS = 6
+"""Of rollouts, where a recipe has any or `--dagger` asks for them."""
 POINTED_RUNS = MIXED_RUNS.replace("start=end", "start=end,by=pointer")
 """The same with JUMPs."""
 
@@ -139,6 +144,22 @@ def revise_small(alphabet: Alphabet) -> RunConfig:
     optimizer = replace(config.optimizer, lr=6e-4, min_lr=6e-6, muon_lr=1e-3, warmup=50)
     train = replace(config.train, steps=2000, eval_every=1000, sample_every=1000, save_every=1000)
     return replace(config, data=replace(config.data, jobs=jobs), optimizer=optimizer, train=train)
+
+
+def dagger_edit(alphabet: Alphabet) -> RunConfig:
+    """`edit_small` that learns from own states in the last half of its steps; most useful from a trained model, with
+    train.init and dagger.after=0."""
+    config = edit_small(alphabet)
+    return replace(config, dagger=DaggerConfig(rounds=ROUNDS, after=config.train.steps // 2))
+
+
+def dagger_small(alphabet: Alphabet) -> RunConfig:
+    """`small` with JUMP, DELETE and REPLACE, which learns from own states how to fill short gaps."""
+    config = small(alphabet)
+    model = replace(config.model, operators=("jump", "delete", "replace"), pointer_ahead=3)
+    data = replace(config.data, order=POINTED_RUNS, jobs=replace(config.data.jobs, gap=(1, 15)))
+    dagger = DaggerConfig(rounds=ROUNDS, after=config.train.steps // 2, infill=1.0, share=0.25)
+    return replace(config, model=model, data=data, dagger=dagger)
 
 
 def rewrite_small(alphabet: Alphabet) -> RunConfig:
@@ -271,6 +292,12 @@ def sedd_300m(alphabet: Alphabet) -> RunConfig:
     return _denoising(ours_300m(alphabet), "sedd")
 
 
+def ppo_small(alphabet: Alphabet) -> RunConfig:
+    """Learns from a judge's ranks of what a model, given as train.init, writes itself."""
+    recipe: Recipe = find_place("reviser.own_states.ppo_settings:ppo_small")
+    return recipe(alphabet)
+
+
 def _left_to_right(config: RunConfig) -> RunConfig:
     return replace(config, data=replace(config.data, order="left-to-right"))
 
@@ -285,9 +312,9 @@ def _author_model(alphabet: Alphabet, layers: int, width: int, heads: int, conte
 RECIPES: dict[str, Recipe] = {
     recipe.__name__: recipe
     for recipe in (
-        debug, small, ar_small, fim_small, edit_small, joint_small, revise_small, rewrite_small, paper_100m,
-        paper_300m, ar_100m, ar_300m, paper_small, mdlm_small, sedd_small,
-        ours_100m, ours_300m, mdlm_100m, mdlm_300m, sedd_100m, sedd_300m,
+        debug, small, ar_small, fim_small, edit_small, joint_small, revise_small, dagger_edit, dagger_small,
+        rewrite_small, paper_100m, paper_300m, ar_100m, ar_300m, paper_small, mdlm_small, sedd_small,
+        ours_100m, ours_300m, mdlm_100m, mdlm_300m, sedd_100m, sedd_300m, ppo_small,
     )
 }  # fmt: skip
 

@@ -20,7 +20,7 @@ from reviser.tokenizer import Tokenizer
 from reviser.training.distributed import Team
 from reviser.training.families import Family, Job
 from reviser.training.heldout import Heldout
-from reviser.training.objective import Inputs, Objective, host_inputs
+from reviser.training.objective import Inputs, Learner, Objective, host_inputs
 from reviser.training.settings import RunConfig
 
 PROMPTS = ("", "The old lighthouse", "In the spring of that year,")
@@ -36,7 +36,7 @@ class ReviserFamily:
     def make_model(self, settings: RunConfig) -> Transformer:
         return Transformer(settings.model)
 
-    def make_objective(self, model: Transformer, fuse: bool) -> Objective:
+    def make_objective(self, model: Transformer, fuse: bool) -> Learner:
         return Objective(model, fuse)
 
     def make_packer(self, settings: RunConfig, tokenizer: Tokenizer | None) -> Packer:

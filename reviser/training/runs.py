@@ -43,7 +43,7 @@ from reviser.errors import CheckpointError, ReviserError
 from reviser.files import LOCK, hash_file, locked, write_text
 from reviser.model.folder import CHECKPOINTS, CONFIG, RUN, WEIGHTS, FolderConfig, checkpoint_steps, find
 from reviser.tokenizer import Tokenizer
-from reviser.training.settings import RunConfig
+from reviser.training.settings import RunConfig, load_settings
 
 if TYPE_CHECKING:
     from reviser.training.heldout import Bound
@@ -87,7 +87,7 @@ class Run:
     @property
     def settings(self) -> RunConfig:
         """The resolved config."""
-        return config.load(RunConfig, self.folder / CONFIG)
+        return load_settings(self.folder / CONFIG)
 
     @property
     def is_done(self) -> bool:
@@ -184,9 +184,9 @@ class Run:
     def log(self, line: str) -> None:
         self._append("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
 
-    def keep_samples(self, step: int, text: str) -> None:
-        """samples/step-00000100.txt"""
-        path = self.folder / "samples" / f"step-{step:08d}.txt"
+    def keep_samples(self, step: int, text: str, kind: str = "") -> None:
+        """samples/step-00000100.txt, or step-00000100-KIND.txt"""
+        path = self.folder / "samples" / f"step-{step:08d}{'-' if kind else ''}{kind}.txt"
         with self.writing(path):
             path.write_text(text, encoding="utf8")
 

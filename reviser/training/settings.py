@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 from reviser.canvas import Rules
-from reviser.config import ModelConfig
+from reviser.config import ModelConfig, from_dict, read_values
 from reviser.data.examples import JobConfig
 from reviser.errors import ConfigError
 from reviser.mistakes.mistake_kinds import MistakeConfig
@@ -119,6 +121,47 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
+class DaggerConfig:
+    """Learning from the states that the model gets into itself (docs/own-states.md); without rounds there is none."""
+
+    rounds: int = 0
+    """How often the model acts, to learn from it; train.steps - after are shared out evenly among the rounds."""
+    rollouts: int = 16384
+    """Drafts that it acts on in each round; it learns from all rounds so far."""
+    share: float = 0.5
+    """Share of a step's rows that come from own states; the others are the teacher's, as without DAgger."""
+    mixing: float = 0.5
+    """In the first round, how probable it is that the oracle acts instead of the model, at each action."""
+    decay: float = 0.5
+    """What that probability is multiplied with from one round to the next."""
+    labels: Literal["splice", "states", "both"] = "splice"
+    """What is learned of a rollout. states: the oracle's action in every state, and the script that ends the work.
+    splice: that script alone, from behind one of the model's wrong actions. both: the same with the states before."""
+    infill: float = 0.0
+    """Share of the documents' drafts that are gaps to fill; the others have mistakes to correct."""
+    after: int = 0
+    """Steps without own states before the first round."""
+    temperature: float = 1.0
+    """At which the model acts; 0 always takes its most probable action."""
+    rows: int = 256
+    """Drafts that it acts on at the same time."""
+    max_actions: int = 96
+    """Actions after which it is stopped."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("rounds", 0), ("after", 0), ("rollouts", 1), ("rows", 1), ("max_actions", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"dagger.{name}={getattr(self, name)} must be {least} or more")
+        for name in ("mixing", "decay", "infill"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"dagger.{name}={getattr(self, name)} must be between 0 and 1")
+        if not 0 < self.share < 1:
+            raise ConfigError(f"dagger.share={self.share} must be above 0 and below 1")
+        if self.temperature < 0:
+            raise ConfigError(f"dagger.temperature={self.temperature} must be 0 or more")
+
+
+@dataclass(frozen=True)
 class RunConfig:
     model: ModelConfig
     family: str = "reviser"
@@ -126,9 +169,15 @@ class RunConfig:
     data: DataConfig = field(default_factory=DataConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    dagger: DaggerConfig = field(default_factory=DaggerConfig)
+
+    has_given_model: ClassVar[bool] = False
+    """Whether the model is always that of train.init."""
 
     def __post_init__(self) -> None:
         check_family(self.family)
+        if self.dagger.rounds:
+            self._check_dagger()
         order = parse_order(self.data.order)
         missing = sorted(order.needs - set(self.model.operators))
         if missing:
@@ -166,5 +215,59 @@ class RunConfig:
             )
 
     @property
+    def step_positions(self) -> int:
+        """Positions that a step learns from."""
+        return self.train.rows * self.data.row
+
+    @property
+    def trainer(self) -> str:
+        """What trains by such a config. Own states are a room to the right of this one, so it is given by name."""
+        return "reviser.own_states.dagger:DaggerTrainer" if self.dagger.rounds else "reviser.training.loop:Trainer"
+
+    def _check_dagger(self) -> None:
+        dagger, jobs, train, operators = self.dagger, self.data.jobs, self.train, self.model.operators
+        if self.family != "reviser":
+            raise ConfigError(f"dagger.rounds={dagger.rounds} is for models that edit; family={self.family} does not")
+        if not {"jump", "delete"} <= set(operators):
+            raise ConfigError(
+                f"dagger.rounds={dagger.rounds} takes the operators jump and delete, with which mistakes are undone; "
+                f"model.operators is {','.join(operators)}"
+            )
+        if not (jobs.has_edits or dagger.infill):
+            raise ConfigError(
+                f"dagger.rounds={dagger.rounds} needs drafts; set data.jobs.edit, data.jobs.pairs or dagger.infill"
+            )
+        if dagger.infill and not jobs.infill:
+            raise ConfigError(f"dagger.infill={dagger.infill} needs gaps in training too; set data.jobs.infill")
+        if train.steps - dagger.after < dagger.rounds:
+            raise ConfigError(
+                f"dagger.rounds={dagger.rounds} need a step each; train.steps={train.steps} and "
+                f"dagger.after={dagger.after} leave {max(train.steps - dagger.after, 0)}"
+            )
+        if train.rows // train.accumulate < 2:
+            raise ConfigError(
+                f"dagger.rounds={dagger.rounds} share a part's rows with the teacher's; train.rows={train.rows} in "
+                f"accumulate={train.accumulate} parts leave one row, make it two or more"
+            )
+
+    @property
     def rules(self) -> Rules:
         return Rules(self.model.alphabet, frozenset(self.model.operators), max_length=self.model.max_length)
+
+
+KINDS = {"ppo": "reviser.own_states.ppo_settings:PpoRunConfig"}
+"""Sections that make a config one of another kind, and where that is."""
+
+
+def find_place(place: str) -> Any:
+    """What a name like package.module:name stands for, imported only now."""
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def load_settings(path: Path) -> RunConfig:
+    """The config of a run, of whatever kind."""
+    values = read_values(path)
+    kinds = [find_place(place) for section, place in KINDS.items() if section in values]
+    kind: type[RunConfig] = kinds[0] if kinds else RunConfig
+    return from_dict(kind, values)

@@ -50,6 +50,8 @@ class Correction:
     """That it took; of texts corrected together, each one's share."""
     is_finished: bool = True
     """Whether the system came to its own end; a rewriting that did not is the source again."""
+    first: tuple[Draft, tuple[int, ...]] | None = None
+    """What a model that edits did in its first pass over a text of one window: its draft and its actions."""
 
 
 class Corrector(Protocol):
@@ -114,8 +116,10 @@ class ModelCorrector:
 
         begun = time.perf_counter()
         done: list[Decoded] = []
+        given: list[Draft] = []
 
         def propose(drafts: Sequence[Draft]) -> list[Decoded]:
+            given.extend(() if done else drafts)
             done.extend(made := self.writer.propose(drafts, sampling=self.sampling))
             return made
 
@@ -126,7 +130,8 @@ class ModelCorrector:
             sum(len(each.actions) for each in done),
             all(each.ended_by == "model" for each in done),
         )
-        return Correction(edited.text, num_actions, time.perf_counter() - begun, is_finished)
+        first = (given[0], done[0].actions) if len(given) == 1 else None
+        return Correction(edited.text, num_actions, time.perf_counter() - begun, is_finished, first)
 
     def _rewrite(self, texts: Sequence[str]) -> list[Correction]:
         begun = time.perf_counter()

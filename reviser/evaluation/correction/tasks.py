@@ -47,6 +47,8 @@ class CorrectionTask:
     references: list[list[Words]] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     """The kind of mistake of each text; empty where that is not known."""
+    targets: list[str] = field(default_factory=list)
+    """The only reference of each text, as it was written; empty where there are several, or only words."""
 
     @property
     def is_clean(self) -> bool:
@@ -119,7 +121,8 @@ def read_pairs(file: str | Path, n: int | None = None, seed: int = 0) -> Correct
     references: list[list[Words]] = [[split_words(pair["after"])] for pair in pairs]
     texts = [pair["before"] for pair in pairs]
     name = f"pairs in {Path(file).name}" if is_folder else Path(file).name
-    return CorrectionTask(name, texts, references, kinds if any(map(_has_kind, pairs)) else [])
+    kinds = kinds if any(map(_has_kind, pairs)) else []
+    return CorrectionTask(name, texts, references, kinds, [pair["after"] for pair in pairs])
 
 
 def _read_held_out(folder: Path) -> Iterator[dict[str, Any]]:
@@ -139,16 +142,17 @@ def make_errors(folder: str | Path, n: int, seed: int = 0) -> CorrectionTask:
     lasts = np.cumsum([len(each) for each in ids])
     states = np.array([Random.of(seed, place).state for place in range(len(ids))], np.uint64)
     made = maker.make(np.concatenate(ids), lasts - np.array([len(each) for each in ids]), lasts, states)
-    texts, references, kinds = list[str](), list[list[Words]](), list[str]()
+    texts, references, kinds, targets = list[str](), list[list[Words]](), list[str](), list[str]()
     for place, sentence in enumerate(clean):
         mistakes, text = made.mistakes(place), tokenizer.decode(made.text(place).tolist())
         if text != sentence:
             texts.append(text)
             references.append([split_words(sentence)])
+            targets.append(sentence)
             kinds.append(mistakes[0].kind.label if len(mistakes) == 1 else "several")
     if not texts:
         raise DataError(f"{folder}: no mistake could be made in its {len(clean)} sentences; raise --sentences")
-    return CorrectionTask(f"errors in {Path(folder).name}", texts, references, kinds)
+    return CorrectionTask(f"errors in {Path(folder).name}", texts, references, kinds, targets)
 
 
 def _has_kind(pair: dict[str, Any]) -> bool:

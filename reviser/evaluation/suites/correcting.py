@@ -139,7 +139,22 @@ class Corrections(Suite):
         row: dict[str, Any] = {"data": task.name, "is_clean": task.is_clean, "system": name}
         if task.is_clean:
             return row | measure_clean(task.texts, [each.text for each in done]) | costs
-        return row | self._measure(task, done, firsts) | costs
+        return row | self._measure(task, done, firsts) | self._follow(corrector, task, done) | costs
+
+    def _follow(self, corrector: Corrector, task: CorrectionTask, done: Sequence[Correction]) -> dict[str, Any]:
+        """Of a model's first pass over texts: edits that led away from the reference, and how many were undone."""
+        from reviser.evaluation.correction.correctors import ModelCorrector
+        from reviser.evaluation.correction.undoing import count_wrong
+
+        if not isinstance(corrector, ModelCorrector) or not task.targets:
+            return {}
+        targets = corrector.writer.tokenizer.encode_many(task.targets)
+        followed = [
+            count_wrong(*each.first, target) for each, target in zip(done, targets, strict=True) if each.first
+        ]
+        found = [each for each in followed if each is not None]
+        wrong, undone = sum(each.wrong for each in found), sum(each.undone for each in found)
+        return {"wrong_edits": wrong, "undone_edits": undone, "followed_texts": len(found)}
 
     def _measure(
         self, task: CorrectionTask, done: Sequence[Correction], firsts: dict[str, Corrected]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from reviser.errors import ConfigError, DataError
+from reviser.evaluation.judges.registered_judges import JUDGES, OWN, ScoringJudge
 from reviser.evaluation.suites.base import SILENT, Listener, Suite, option
 from reviser.evaluation.suites.scoring import DTYPES
 from reviser.evaluation.suites.writing import DEVICE, PROMPTS
@@ -43,7 +44,9 @@ class Arena(Suite):
     )
     judgments: str = option(metavar="FILE", help="file that keeps the judgments")
     judge: str | None = option(
-        None, choices=("http", "critic", "likelihood"), help="judge of the pairs not judged yet"
+        None,
+        metavar="NAME",
+        help="judge of the pairs not judged yet: http, critic, likelihood, or one you registered",
     )
     model: str | None = option(
         None, help="its name at the endpoint; for other judges a short name, folder, GGUF file or hub id"
@@ -79,8 +82,10 @@ class Arena(Suite):
             raise ConfigError(
                 "generations and --judge go together; to score judgments again, give --judgments and neither of them"
             )
-        if self.judge is not None and self.model is None:
+        if self.judge in OWN and self.model is None:
             raise ConfigError(f"--judge {self.judge} needs --model")
+        if self.judge is not None and self.judge not in OWN:
+            self._check_registered(self.judge)
         if self.judge == "http" and self.url is None:
             raise ConfigError(
                 "--judge http needs --url, the address of a chat endpoint such as http://localhost:8000/v1"
@@ -89,6 +94,15 @@ class Arena(Suite):
             raise ConfigError(
                 f"--timeout {self.timeout:g} must be above 0 and finite, --retries {self.retries} at least 0"
             )
+
+    def _check_registered(self, judge: str) -> None:
+        if judge not in JUDGES:
+            known = ", ".join([*OWN, *JUDGES])
+            raise ConfigError(
+                f"no judge {judge!r}; judges are {known}; a file that registers one is given as --plugin"
+            )
+        if self.model is not None:
+            raise ConfigError(f"--judge {judge} is a function and asks no model; drop --model {self.model}")
 
     def run(self, listener: Listener = SILENT, handle_signals: bool = False) -> dict[str, Any]:
         """A first Ctrl-C finishes what the judge was asked, where signals are handled, and then stops."""
@@ -102,7 +116,7 @@ class Arena(Suite):
             if not self._judge(judge, pairs, listener, handle_signals):
                 listener.note(f"stopped; {self.judgments} keeps what was judged; run the command again to resume")
                 raise KeyboardInterrupt
-            about = {"evaluator": {"name": self.model, "sha256": judge.sha256}, "seed": self.seed}
+            about = {"evaluator": {"name": self.model or self.judge, "sha256": judge.sha256}, "seed": self.seed}
         judgments = read_judgments(self.judgments)
         if pairs is not None:
             # The file may hold more, of an earlier run with more prompts or systems.
@@ -151,6 +165,8 @@ class Arena(Suite):
         template = read_template(self.template) if self.template else None
         if self.judge == "http":
             return self._open_chat(template or CHAT_TEMPLATE)
+        if self.judge not in OWN:
+            return ScoringJudge(str(self.judge))
         from reviser.evaluation.judges.critic import CriticJudge
         from reviser.evaluation.judges.likelihood_judge import EvaluatorScorer, LikelihoodJudge
 
