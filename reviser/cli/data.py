@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_command, check_positive, format_json, looks_like_file
+from reviser.cli.shared.command import add_command, check_positive, format_json, looks_like_file
 from reviser.errors import ConfigError, DataError, make_visible
 from reviser.viewer.progress_bar import show_progress
 

@@ -12,7 +12,8 @@ from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from reviser.cli.command import add_command, format_json, looks_like_file
+from reviser.cli.shared.command import add_command, format_json, looks_like_file
+from reviser.cli.shared.written import check_output, model_name
 from reviser.cli.write import (
     add_live,
     add_model,
@@ -22,7 +23,6 @@ from reviser.cli.write import (
     waiting,
     without_collector,
 )
-from reviser.cli.written import check_output, model_name
 from reviser.errors import ConfigError, DataError
 from reviser.proofreading.choices import FORMATS, MIN_PROBABILITY, PASSES, Proofreading, format_of, read_words
 from reviser.proofreading.text_files import TextFile, read_text_file

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from reviser.cli.command import add_command
+from reviser.cli.shared.command import add_command
 from reviser.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from reviser.cli.command import add_command
-from reviser.cli.written import check_output, make_document, write_page, write_trajectories
+from reviser.cli.shared.command import add_command
+from reviser.cli.shared.written import check_output, make_document, write_page, write_trajectories
 from reviser.decoding.presets import LONGEST_GAP, NAMED, Sampling
 from reviser.errors import ConfigError, DataError
 

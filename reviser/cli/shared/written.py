@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import format_json
+from reviser.cli.shared.command import format_json
 from reviser.errors import ConfigError, DataError
 from reviser.files import write_text
 
