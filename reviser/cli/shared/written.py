@@ -20,18 +20,12 @@ if TYPE_CHECKING:
 
 def make_document(args: argparse.Namespace, writer: Writer, texts: Sequence[Text], sampling: Sampling) -> str:
     """One JSON document of everything."""
+    from reviser.batch.answers import describe_text
     from reviser.config import to_dict
 
     entries = [
         {
-            "text": text.text,
-            "new": text.new,
-            **({"fillings": list(text.fillings)} if args.command == "infill" else {}),
-            "log_probability": text.log_probability,
-            "has_stopped": text.has_stopped,
-            "ended_by": text.ended_by,
-            "num_actions": text.num_actions,
-            "num_tokens": text.num_tokens,
+            **describe_text(text, has_gaps=args.command == "infill"),
             "actions": _names(writer, text),
             "trajectory": record,
         }
