@@ -40,13 +40,15 @@ TEXTS = {
     "score": (
         "say how probable the text of every line is",
         "Reads the field text of every line. Writes line, id where the line has one, log_probability (in nats, of "
-        "the text written from left to right, without its end), num_tokens, num_bytes, nats_per_token and bits_per_byte.",
+        "the text written from left to right, without its end), num_tokens, num_bytes, nats_per_token and "
+        "bits_per_byte.",
     ),
 }  # fmt: skip
 ABOUT = (
     "\nIN is a file of JSON lines (also .gz .xz .zst) or a .parquet file, OUT a .jsonl or .parquet file; both may be "
     "URLs that fsspec opens. Lines that fail go to OUT's name with .failures.jsonl, and the exit code is 1. A "
-    "command that was stopped resumes when it is given again. The same seed gives the same output, however many processes."
+    "command that was stopped resumes when it is given again. The same seed gives the same output, however many "
+    "processes there are."
 )
 
 
@@ -58,7 +60,8 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     }  # fmt: skip
     for job, adder in adders.items():
         short, long = TEXTS[job]
-        examples = f"  reviser batch {job} in.jsonl out.jsonl\n  reviser batch {job} s3://mine/in.parquet out.parquet --ray auto"
+        here, there = "in.jsonl out.jsonl", "s3://mine/in.parquet out.parquet --ray auto"
+        examples = f"  reviser batch {job} {here}\n  reviser batch {job} {there}"
         made = add_command(jobs, job, short, examples, description=f"{short.capitalize()}. {long}{ABOUT}")
         made.add_argument("source", metavar="IN", help="a file of JSON lines or a Parquet file, or its URL")
         made.add_argument("out", metavar="OUT", help="the file to make or resume: .jsonl or .parquet, or its URL")
