@@ -170,7 +170,7 @@ def wait_for(run: Path, step: int) -> None:
 def fork(work: Callable[..., None], *args: Any) -> Any:
     """A process that runs `work`: a fork of a server that has torch loaded, which takes no time to start."""
     context = get_context("forkserver")
-    context.set_forkserver_preload(["reviser.training.loop", "reviser.cli.train"])
+    context.set_forkserver_preload(["reviser.training.loop", "reviser.cli.train", "reviser.batch.batch_run"])
     process = context.Process(target=work, args=args)
     process.start()
     return process
