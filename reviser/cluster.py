@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,8 @@ AHEAD = 3
 """Items a process that are begun before the first of them is done; a slow one stops the others no earlier."""
 TRIES = 3
 """How many processes may die of an item before it is given up."""
+REACH_S = 10.0
+"""How long a cluster may take to answer."""
 START_S = 60.0
 """How long the cluster has to give room for a process."""
 
@@ -234,7 +237,26 @@ def connected(address: str) -> Iterator[Cluster]:
             ray.shutdown()
 
 
+def _check_reachable(address: str) -> None:
+    """Refuse an address at which nothing listens: Ray itself tries for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), REACH_S):
+            return
+    except ValueError:
+        reason = "not of the form HOST:PORT"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    raise ClusterError(_explain(address, reason))
+
+
+def _explain(address: str, reason: str) -> str:
+    return f"no Ray cluster at {address!r} ({reason}); start one with `ray start --head`, or give --ray local"
+
+
 def _connect(ray: Any, address: str) -> None:
+    if address not in ("local", "auto"):
+        _check_reachable(address)
     # Nothing is sent to anybody unless the user asks for it.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     variables = {VARIABLE: os.environ[VARIABLE]} if os.environ.get(VARIABLE) else {}
@@ -249,6 +271,4 @@ def _connect(ray: Any, address: str) -> None:
         )
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split()).partition(". ")[0][:200].rstrip(".")
-        raise ClusterError(
-            f"no Ray cluster at {address!r} ({reason}); start one with `ray start --head`, or give --ray local"
-        ) from None
+        raise ClusterError(_explain(address, reason)) from None
