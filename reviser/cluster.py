@@ -39,8 +39,8 @@ TRIES = 3
 """How many processes may die of an item before it is given up."""
 REACH_S = 10.0
 """How long a cluster may take to answer."""
-START_S = 60.0
-"""How long the cluster has to give room for a process."""
+START_S = 300.0
+"""How long the cluster may take to start the first process; making its worker may take longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,9 @@ class _Process:
 
     def __init__(self, make: Callable[[], Work]) -> None:
         self._make, self._workers, self._making = make, list[Work](), Lock()
+
+    def answer(self) -> None:
+        """Nothing, but only where there is a process."""
 
     def prepare(self) -> None:
         """Make the worker, so that what is wrong with it is an error of a call."""
@@ -166,8 +169,8 @@ class _Crew(Generic[Item, Result]):
 
     def _check_room(self) -> None:
         """Refuse a cluster on which none of the processes starts."""
-        ready, _ = self._ray.wait([each.ready for each in self._actors], num_returns=1, timeout=START_S)
-        if not ready:
+        asked = [each.handle.answer.remote() for each in self._actors]
+        if not self._ray.wait(asked, num_returns=1, timeout=START_S)[0]:
             raise ClusterError(
                 f"no process has started on the cluster in {START_S:.0f} s; it may be busy, or its machines too small"
             )
