@@ -45,7 +45,7 @@ def test_a_killed_node_is_left_behind_and_the_run_goes_on(data: Path, tmp_path: 
     words = ("debug", "--data", data, "--out", run, *flags(*LONG), "--or-resume")
     agents = [launch(port, tmp_path / name, name == "first", *words) for name in ("first", "second")]
     try:
-        wait_for(run, 30)
+        wait_for(run, 30, limit_s=240)
         kill_node(agents[1])
         assert agents[0].wait(240) == 0, (tmp_path / "first").read_text()
     finally:
