@@ -90,7 +90,7 @@ class _Actor:
 
 
 @dataclass(eq=False, slots=True)
-class _Job(Generic[Item, Result]):
+class _ActorItem(Generic[Item, Result]):
     """An item on its way; without an actor it waits for one."""
 
     item: Item
@@ -141,7 +141,7 @@ class _Crew(Generic[Item, Result]):
         options = {"num_cpus": wanted.num_cpus, "num_gpus": wanted.num_gpus, "max_concurrency": EACH}
         self._kind = ray.remote(_Process).options(**options)
         self._actors = [self._start() for _ in range(count)]
-        self._jobs: deque[_Job[Item, Result]] = deque()
+        self._jobs: deque[_ActorItem[Item, Result]] = deque()
 
     def _start(self) -> _Actor:
         handle = self._kind.remote(self._make)
@@ -157,7 +157,7 @@ class _Crew(Generic[Item, Result]):
                     if not is_more or len(self._jobs) >= AHEAD * self._count:
                         break
                     try:
-                        job = _Job(next(items))
+                        job = _ActorItem(next(items))
                     except StopIteration:
                         is_more = False
                         break
@@ -181,7 +181,7 @@ class _Crew(Generic[Item, Result]):
         ready, _ = self._ray.wait(list(free), num_returns=len(free), timeout=0) if free else ([], [])
         return min((free[each] for each in ready), key=lambda each: each.num_items, default=None)
 
-    def _send(self, job: _Job[Item, Result], actor: _Actor) -> None:
+    def _send(self, job: _ActorItem[Item, Result], actor: _Actor) -> None:
         if job.num_tries >= TRIES:
             raise ClusterError(
                 f"{TRIES} processes of the cluster died one after the other at the same work, perhaps for lack of "

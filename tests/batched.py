@@ -13,7 +13,7 @@ from typing import Any
 from reviser.batch.batch_config import BatchConfig
 from reviser.batch.batch_run import BatchResult, write_batch
 from reviser.batch.block_worker import DoneBlock
-from reviser.batch.input_lines import Block
+from reviser.batch.input_lines import LineBlock
 from reviser.batch.part_files import OutputFile
 
 OPERATORS = ("jump", "delete", "replace")
@@ -42,7 +42,7 @@ def read_lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def echo(block: Block) -> DoneBlock:
+def echo(block: LineBlock) -> DoneBlock:
     """Says the text of each line; those that say "fail" do."""
     answers, failures = [], []
     for line in block.lines:
@@ -59,7 +59,7 @@ def echo_all(
 ) -> BatchResult:
     """A batch by `echo`, which may be interrupted after some blocks."""
 
-    def do(blocks: Iterable[Block]) -> Iterator[DoneBlock]:
+    def do(blocks: Iterable[LineBlock]) -> Iterator[DoneBlock]:
         for number, block in enumerate(blocks):
             if number == stop_after:
                 raise KeyboardInterrupt

@@ -16,18 +16,18 @@ from functools import partial
 from typing import Any
 
 from reviser import __version__
+from reviser.batch.answer_tables import check_tables
 from reviser.batch.batch_config import BatchConfig, ModelSpec
 from reviser.batch.block_worker import BlockWorker, DoneBlock, identify_model, make_worker
-from reviser.batch.input_lines import Block, InputFile, check_kind, read_blocks
+from reviser.batch.input_lines import InputFile, LineBlock, check_kind, read_blocks
 from reviser.batch.part_files import BatchState, OutputFile, PartFiles
-from reviser.batch.tables import check_tables
 from reviser.cluster import Actors, connected
 from reviser.errors import DataError
 
 AHEAD = 2
 """Blocks that are begun at a time, so that the rows of the model stay busy."""
-Work = Callable[[Block], DoneBlock]
-DoBlocks = Callable[[Iterable[Block]], Iterator[DoneBlock]]
+Work = Callable[[LineBlock], DoneBlock]
+DoBlocks = Callable[[Iterable[LineBlock]], Iterator[DoneBlock]]
 """What makes blocks done, in order."""
 
 
@@ -126,18 +126,18 @@ def write_batch(
     return BatchResult(output.name, state.num_lines, state.num_failed, failures)
 
 
-def _begin(do: DoBlocks, blocks: Iterator[Block]) -> Generator[DoneBlock, None, None]:
+def _begin(do: DoBlocks, blocks: Iterator[LineBlock]) -> Generator[DoneBlock, None, None]:
     first = next(blocks, None)
     if first is not None:
         yield from do(_chain(first, blocks))
 
 
-def _chain(first: Block, rest: Iterator[Block]) -> Iterator[Block]:
+def _chain(first: LineBlock, rest: Iterator[LineBlock]) -> Iterator[LineBlock]:
     yield first
     yield from rest
 
 
-def _do_here(make: Callable[[], BlockWorker], blocks: Iterable[Block]) -> Iterator[DoneBlock]:
+def _do_here(make: Callable[[], BlockWorker], blocks: Iterable[LineBlock]) -> Iterator[DoneBlock]:
     """In this process, a few blocks at a time."""
     with closing(make()) as worker, _pool() as pool:
         waiting: deque[Future[DoneBlock]] = deque()

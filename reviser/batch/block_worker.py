@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from reviser.batch.answers import describe_score
 from reviser.batch.batch_config import BatchConfig, ModelSpec
-from reviser.batch.input_lines import Block, Line
+from reviser.batch.input_lines import Line, LineBlock
 from reviser.batch.line_job import Answer, answer_line, begin_answer, read_text
 from reviser.decoding.cpu.step import has_cpu_kernels
 from reviser.decoding.writer import Writer
@@ -64,7 +64,7 @@ class BlockWorker:
         self._scheduler.close()
         self._lines.shutdown()
 
-    def __call__(self, block: Block) -> DoneBlock:
+    def __call__(self, block: LineBlock) -> DoneBlock:
         results = self._score(block.lines) if self._config.job == "score" else self._write(block.lines)
         answers, failures = [], []
         for line, result in zip(block.lines, results, strict=True):

@@ -44,7 +44,7 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class LineBlock:
     """Lines that follow each other, and how far the file has been read behind them."""
 
     number: int
@@ -117,7 +117,7 @@ def check_kind(name: str, endings: tuple[str, str]) -> None:
         )
 
 
-def read_blocks(name: str, block_lines: int, skip: int = 0) -> Iterator[Block]:
+def read_blocks(name: str, block_lines: int, skip: int = 0) -> Iterator[LineBlock]:
     """The file in blocks of as many lines, behind the first `skip` blocks."""
     file = InputFile.of(name)
     check_kind(name, file.endings)
@@ -126,7 +126,7 @@ def read_blocks(name: str, block_lines: int, skip: int = 0) -> Iterator[Block]:
     try:
         for number, batch in enumerate(_batches(read(file, first), block_lines), skip):
             lines = tuple(line for line, _ in batch if line is not None)
-            yield Block(number, lines, len(batch), batch[-1][1])
+            yield LineBlock(number, lines, len(batch), batch[-1][1])
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"{name}: cannot be read to its end ({_first_line(error)}); get the file again") from error
 

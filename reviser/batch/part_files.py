@@ -21,10 +21,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from reviser.batch.answer_tables import write_table
 from reviser.batch.batch_config import Job
 from reviser.batch.block_worker import DoneBlock
 from reviser.batch.input_lines import find_file_system
-from reviser.batch.tables import write_table
 from reviser.config import from_dict
 from reviser.errors import ConfigError, DataError
 from reviser.files import LOCK, locked, replacing, write_json
