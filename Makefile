@@ -26,8 +26,10 @@ demo: $(STAMP)
 test: $(TEST_STAMP)
 	$(PYTEST)
 
-# Pages are tested in Chromium, which is installed from Debian's packages where this user may do that.
+# Pages are tested in Chromium, which is installed from Debian's packages where this user may do that, and clusters
+# with Ray, which is large and needed by nothing else.
 test-all: $(TEST_STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[ray]"
 	command -v chromium || command -v chromium-browser || command -v google-chrome || { \
 		test "$$(id -u)" = 0 && command -v apt-get && apt-get update --quiet && \
 		DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet chromium; } || \

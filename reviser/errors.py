@@ -9,6 +9,7 @@
     ├── TokenizerError            no such tokenizer, or text it cannot represent
     ├── DivergenceError           a training run whose loss is not a number any more
     ├── CheckpointError           a model or run folder that is missing, damaged or of another shape
+    ├── ClusterError              a cluster that cannot be reached, has no room, or whose processes die
     └── MissingPackageError       an optional package is needed; names the command that installs it
 
 The command line prints `error: <text>` and exits with 2; `--debug` shows the traceback.
@@ -67,8 +68,16 @@ class CheckpointError(ReviserError):
     """A model or run folder is missing, damaged or of another shape."""
 
 
+class ClusterError(ReviserError):
+    """A cluster cannot be reached, has no room, or its processes die of the work."""
+
+
 class MissingPackageError(ReviserError):
     """An optional package is not installed."""
 
     def __init__(self, package: str, needed_for: str, install: str) -> None:
         super().__init__(f"{needed_for} needs the package {package}, which is not installed; run: {install}")
+
+    def __reduce__(self) -> tuple[type[ReviserError], tuple[object, ...]]:
+        # What another process raised is read with its text alone.
+        return ReviserError, self.args

@@ -13,7 +13,7 @@ from make_cli_reference import _leaves
 
 from reviser.canvas import Rules, protect
 from reviser.cli import build_parser, main
-from reviser.cli.fields import from_args
+from reviser.cli.shared.fields import from_args
 from reviser.errors import ConfigError
 from reviser.evaluation.metrics.editing import cursor_path, insertion_times, move_distances, null_trajectories
 from reviser.evaluation.plan import EvalAll, Step, age, plan_everything

@@ -13,9 +13,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "reviser"
-FLOW = ("errors", "files", "packages", "plugins", "actions", "config", "canvas", "tokenizer", "orders", "mistakes",
-        "data", "model", "proofreading", "decoding", "training", "diffusion", "bench", "reports", "evaluation",
-        "drafting", "own_states", "paper", "viewer", "serving", "cli")  # fmt: skip
+FLOW = ("errors", "files", "packages", "plugins", "cluster", "actions", "config", "canvas", "tokenizer", "orders",
+        "mistakes", "data", "model", "proofreading", "decoding", "training", "diffusion", "bench", "reports",
+        "evaluation", "drafting", "own_states", "paper", "viewer", "serving", "batch", "cli")  # fmt: skip
 TORCHLESS = ("errors", "files", "packages", "plugins", "config", "actions", "canvas", "tokenizer", "orders",
              "mistakes", "data", "proofreading", "reports")  # fmt: skip
 VERSIONS = {"board.py", "sampling.py", "step.py"}

@@ -16,7 +16,7 @@ from reproducing import BYTES, Notes, one_line, save_model
 
 from reviser.actions import Alphabet
 from reviser.cli import build_parser, main
-from reviser.cli.fields import from_args
+from reviser.cli.shared.fields import from_args
 from reviser.errors import CheckpointError, ConfigError, DataError
 from reviser.evaluation.generations import Generation, Prompt
 from reviser.evaluation.metrics.flops import diffusion_flops, flops

@@ -158,9 +158,9 @@ def losses(run: Path) -> dict[int, float]:
     return {line["step"]: line["loss_nats"] for line in metrics(run) if "loss_nats" in line}
 
 
-def wait_for(run: Path, step: int) -> None:
+def wait_for(run: Path, step: int, limit_s: float = 40.0) -> None:
     """Until a running process has logged a step."""
-    for _ in range(4000):
+    for _ in range(round(limit_s * 100)):
         if (run / "metrics.jsonl").exists() and f'"step": {step},' in (run / "metrics.jsonl").read_text():
             return
         time.sleep(0.01)
@@ -170,7 +170,7 @@ def wait_for(run: Path, step: int) -> None:
 def fork(work: Callable[..., None], *args: Any) -> Any:
     """A process that runs `work`: a fork of a server that has torch loaded, which takes no time to start."""
     context = get_context("forkserver")
-    context.set_forkserver_preload(["reviser.training.loop", "reviser.cli.train"])
+    context.set_forkserver_preload(["reviser.training.loop", "reviser.cli.train", "reviser.batch.batch_run"])
     process = context.Process(target=work, args=args)
     process.start()
     return process

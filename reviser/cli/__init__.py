@@ -32,6 +32,7 @@ COMMANDS = (
     "model_folders",
     "write",
     "edit",
+    "batch",
     "serve",
     "evaluate",
     "reproduce",

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_command, add_out, print_result
+from reviser.cli.shared.command import add_command, add_out, print_result
 from reviser.errors import ConfigError
 from reviser.evaluation.suites.writing import DEVICE
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_command, check_positive, format_json, looks_like_file
+from reviser.cli.shared.command import add_command, check_positive, format_json, looks_like_file
 from reviser.errors import ConfigError, DataError, make_visible
 from reviser.viewer.progress_bar import show_progress
 
@@ -57,6 +57,11 @@ def _add_prepare(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
         "--pair-holdout", default="2%", help="share of pairs to hold out, by source and message (default 2%%)"
     )
     parser.add_argument("--workers", type=int, help="tokenizing processes (default: one per core)")
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="tokenize on a Ray cluster: local (started here), auto (the one of this machine) or HOST:PORT",
+    )
     parser.add_argument("--field", default="text", help="JSON field or column with the text (default text)")
     parser.set_defaults(run=run_prepare)
 
@@ -173,7 +178,7 @@ def _add_drafts(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def run_drafts(args: argparse.Namespace) -> int:
-    from reviser.cli.fields import parse_numbers
+    from reviser.cli.shared.fields import parse_numbers
     from reviser.decoding.arguments import check_device
     from reviser.decoding.presets import Sampling
     from reviser.decoding.writer import Writer
@@ -301,7 +306,8 @@ def run_prepare(args: argparse.Namespace) -> int:
     from reviser.data.sources import count_skipped
     from reviser.tokenizer import load
 
-    workers = _num_cores() if args.workers is None else args.workers
+    check_positive(args, "workers")
+    workers = args.workers or (0 if args.ray else _num_cores())
     share = parse_share(args.holdout)
     start = time.monotonic()
     try:
@@ -314,6 +320,7 @@ def run_prepare(args: argparse.Namespace) -> int:
                 pair_holdout=parse_share(args.pair_holdout, "--pair-holdout"),
                 workers=workers,
                 field=args.field,
+                ray=args.ray,
                 report=lambda progress: bar.show(progress.num_read, progress.num_to_read, _describe(progress)),
             )
     except KeyboardInterrupt:

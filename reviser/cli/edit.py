@@ -12,7 +12,8 @@ from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from reviser.cli.command import add_command, format_json, looks_like_file
+from reviser.cli.shared.command import add_command, format_json, looks_like_file
+from reviser.cli.shared.written import check_output, model_name
 from reviser.cli.write import (
     add_live,
     add_model,
@@ -22,7 +23,6 @@ from reviser.cli.write import (
     waiting,
     without_collector,
 )
-from reviser.cli.written import check_output, model_name
 from reviser.errors import ConfigError, DataError
 from reviser.proofreading.choices import FORMATS, MIN_PROBABILITY, PASSES, Proofreading, format_of, read_words
 from reviser.proofreading.text_files import TextFile, read_text_file
@@ -63,6 +63,17 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "inputs", metavar="TEXT", nargs="+", help="a text, the names of files, or - for standard input"
     )
+    add_choices(parser)
+    parser.add_argument("--encoding", metavar="NAME", help="of the files (default utf-8, or what their mark says)")
+    _add_outputs(parser)
+    parser.add_argument("--seed", type=int, default=0, help="random seed, for sampling (default 0)")
+    add_model(parser)
+    add_sampling(parser, "scan")
+    parser.set_defaults(run=run_edit, command="edit")
+
+
+def add_choices(parser: argparse.ArgumentParser) -> None:
+    """How texts are proofread."""
     parser.add_argument(
         "--min-probability",
         type=float,
@@ -85,12 +96,18 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--format", choices=FORMATS, help="what the text is (default: by the file's name, else text)")
     parser.add_argument("--words", metavar="FILE", help="words that stay as they are: one a line, # before comments")
-    parser.add_argument("--encoding", metavar="NAME", help="of the files (default utf-8, or what their mark says)")
-    _add_outputs(parser)
-    parser.add_argument("--seed", type=int, default=0, help="random seed, for sampling (default 0)")
-    add_model(parser)
-    add_sampling(parser, "scan")
-    parser.set_defaults(run=run_edit, command="edit")
+
+
+def read_choices(args: argparse.Namespace) -> tuple[Proofreading, Sampling]:
+    """How, and how actions are drawn: a scan as fine as the edits that are wanted, unless options say otherwise."""
+    sampling = read_sampling(args)
+    words = read_words(args.words) if args.words is not None else ()
+    how = Proofreading(args.format or "text", args.min_probability, args.passes, words, args.reread)
+    if args.sampling == "scan" and args.scan is None:
+        from reviser.proofreading.rereading import scan_for
+
+        sampling = replace(sampling, scan=scan_for(how))
+    return how, sampling
 
 
 def _add_outputs(parser: argparse.ArgumentParser) -> None:
@@ -106,13 +123,7 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
 
 
 def run_edit(args: argparse.Namespace) -> int:
-    sampling = read_sampling(args)
-    words = read_words(args.words) if args.words is not None else ()
-    how = Proofreading("text", args.min_probability, args.passes, words, args.reread)
-    if args.sampling == "scan" and args.scan is None:
-        from reviser.proofreading.rereading import scan_for
-
-        sampling = replace(sampling, scan=scan_for(how))
+    how, sampling = read_choices(args)
     _check(args)
     sources = [_read(args, name) for name in args.inputs]
     _check_sources(args, sources)
@@ -288,8 +299,8 @@ def _make_document(
     args: argparse.Namespace, how: Proofreading, sampling: Sampling, results: Sequence[tuple[GivenText, Edited]]
 ) -> str:
     """One JSON document of everything."""
+    from reviser.batch.answers import describe_edited
     from reviser.config import to_dict
-    from reviser.proofreading.changes import to_records
 
     asked = {"command": "edit", "model": model_name(args), "seed": args.seed, "sampling": to_dict(sampling)}
     settings = {
@@ -299,12 +310,7 @@ def _make_document(
         "words": list(how.words),
     }
     texts = [
-        {
-            "file": source.file.path if source.file else None,
-            "format": source.format,
-            "text": edited.text,
-            "edits": to_records(edited),
-        }
+        {"file": source.file.path if source.file else None, **describe_edited(edited, source.format)}
         for source, edited in results
     ]
     return format_json(asked | settings | {"texts": texts})

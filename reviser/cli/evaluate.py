@@ -8,8 +8,8 @@ import sys
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from reviser.cli.command import add_command, add_out, print_result
-from reviser.cli.fields import add_fields, from_args
+from reviser.cli.shared.command import add_command, add_out, print_result
+from reviser.cli.shared.fields import add_fields, from_args
 from reviser.evaluation.plan import EvalAll
 from reviser.evaluation.suites import SUITES, Listener, Suite
 from reviser.viewer.progress_bar import count_up

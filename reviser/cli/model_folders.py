@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reviser.cli.command import add_command
+from reviser.cli.shared.command import add_command
 from reviser.errors import make_visible
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reviser.cli.command import add_command
+from reviser.cli.shared.command import add_command
 from reviser.errors import ConfigError, DataError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import add_command, check_positive
+from reviser.cli.shared.command import add_command, check_positive
 from reviser.errors import ConfigError
 from reviser.evaluation.suites.writing import DEVICE
 

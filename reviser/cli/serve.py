@@ -6,7 +6,7 @@ import argparse
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from reviser.cli.command import add_command
+from reviser.cli.shared.command import add_command
 from reviser.cli.write import add_model, waiting, without_collector
 from reviser.errors import MissingPackageError
 from reviser.serving.serve_config import TOKEN_VARIABLE, ServeConfig, read_token

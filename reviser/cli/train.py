@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from reviser.actions import Alphabet
-from reviser.cli.command import add_command
+from reviser.cli.shared.command import add_command
 from reviser.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "  reviser train debug\n"
         "  reviser train small --data data/ --out runs/mine --set optimizer.lr=1e-3 --set train.steps=2000\n"
         "  reviser train --resume runs/mine\n"
-        "  reviser train --ppo --data data/ --set train.init=runs/mine --set ppo.judge=likelihood:reviser:runs/ar",
+        "  reviser train --ppo --data data/ --set train.init=runs/mine --set ppo.judge=likelihood:reviser:runs/ar\n"
+        "  torchrun --nnodes 1:4 --max-restarts 9 --rdzv-backend c10d --rdzv-endpoint node0:29400 --nproc-per-node 8 "
+        "-m reviser train small --data data/ --out runs/mine --or-resume",
         description="Train a model by a recipe (debug, small, ar_small, paper_100m, ...; see docs/training.md for "
         "all) into a run folder. Ctrl-C saves a checkpoint first. Start it with torchrun to use several processes.",
     )
@@ -43,6 +45,12 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         help="also learn from own states, with any recipe that edits (as --set dagger.rounds=6; docs/own-states.md)",
     )
     parser.add_argument("--resume", metavar="RUN", help="continue a run folder from its newest checkpoint")
+    parser.add_argument(
+        "--or-resume",
+        action="store_true",
+        help="resume the run if --out holds one of the same settings; for torchrun, which starts the command again "
+        "when a machine has died",
+    )
     parser.add_argument("--steps", type=int, help="stop after this many steps; the recipe's schedule does not change")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default auto)")
     parser.add_argument(
@@ -61,6 +69,8 @@ def run_train(args: argparse.Namespace) -> int:
         raise ConfigError("give either a recipe or --resume RUN")
     if args.resume and args.out:
         raise ConfigError(f"{args.resume} is resumed where it is; drop --out {args.out}")
+    if args.resume and args.or_resume:
+        raise ConfigError("--resume and --or-resume do not go together; drop one")
     if args.steps is not None and args.steps < 1:
         raise ConfigError(f"--steps {args.steps} must be at least 1")
     if args.dagger:
@@ -79,6 +89,7 @@ def run_train(args: argparse.Namespace) -> int:
         device=args.device,
         progress="rich",
         handle_signals=True,
+        or_resume=args.or_resume,
     )
     if os.environ.get("RANK", "0") == "0":
         _conclude(run, args.json)

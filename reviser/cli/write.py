@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from reviser.cli.command import add_command
-from reviser.cli.written import check_output, make_document, model_name, write_page, write_trajectories
+from reviser.cli.shared.command import add_command
+from reviser.cli.shared.written import check_output, make_document, model_name, write_page, write_trajectories
 from reviser.decoding.presets import LONGEST_GAP, NAMED, Sampling
 from reviser.errors import ConfigError, DataError
 from reviser.proofreading.choices import REVISE_PROBABILITY, Proofreading, revising
@@ -84,16 +84,23 @@ def _add_infill(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     )
     parser.add_argument("text", metavar="TEXT", help="a text with ___ where its gaps are, or - for standard input")
     _add_options(parser, max_tokens=LONGEST_GAP)
-    parser.add_argument("--min-length", type=int, default=0, help="write at least this many tokens in each gap")
-    parser.add_argument(
-        "--max-length",
-        type=int,
-        help="write at most this many tokens in each gap; with this or --min-length, gaps are filled in turn",
-    )
+    add_gap_limits(parser)
     parser.set_defaults(run=run_infill, command="infill")
 
 
 def _add_options(parser: ArgumentParser, max_tokens: int | None = None) -> None:
+    add_limits(parser, max_tokens)
+    add_live(parser)
+    parser.add_argument(
+        "--html", metavar="FILE", help="write a page that replays the texts and shows the alternatives at each step"
+    )
+    parser.add_argument("--out", metavar="FILE", help="write a trajectory file (see reviser trajectory show)")
+    add_model(parser)
+    add_sampling(parser)
+
+
+def add_limits(parser: ArgumentParser, max_tokens: int | None = None) -> None:
+    """How many texts, and how long; `max_tokens` is the default of a gap."""
     parser.add_argument("--n", type=int, default=1, help="number of texts (default 1)")
     parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
     parser.add_argument("--best-of", type=int, default=1, help="keep the most probable of this many (default 1)")
@@ -104,13 +111,15 @@ def _add_options(parser: ArgumentParser, max_tokens: int | None = None) -> None:
     parser.add_argument(
         "--max-tokens", type=int, default=max_tokens, help=f"write at most this many tokens{per} (default {room})"
     )
-    add_live(parser)
+
+
+def add_gap_limits(parser: ArgumentParser) -> None:
+    parser.add_argument("--min-length", type=int, default=0, help="write at least this many tokens in each gap")
     parser.add_argument(
-        "--html", metavar="FILE", help="write a page that replays the texts and shows the alternatives at each step"
+        "--max-length",
+        type=int,
+        help="write at most this many tokens in each gap; with this or --min-length, gaps are filled in turn",
     )
-    parser.add_argument("--out", metavar="FILE", help="write a trajectory file (see reviser trajectory show)")
-    add_model(parser)
-    add_sampling(parser)
 
 
 def add_live(parser: ArgumentParser) -> None:

@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from reviser.cluster import Actors
 from reviser.config import from_dict
 from reviser.data.shard_writer import FolderWriter, SplitLengths, is_own, is_part, remove_parts
 from reviser.data.shards import (
@@ -39,7 +41,7 @@ from reviser.data.shards import (
     write_json,
 )
 from reviser.data.sources import Source, find_sources
-from reviser.data.stream import Cursor, Ids, Seen, TextBatch, encode_in_order, read_batches
+from reviser.data.stream import Cursor, Ids, Seen, TextBatch, encode_in_order, encode_on_cluster, read_batches
 from reviser.errors import ConfigError, DataError
 from reviser.files import LOCK, hash_file, locked
 from reviser.tokenizer import Tokenizer
@@ -76,15 +78,17 @@ def prepare(
     checkpoint_s: float = CHECKPOINT_S,
     batch_characters: int = BATCH_CHARACTERS,
     report: Report | None = None,
+    ray: str | None = None,
 ) -> Header:
     """Make or resume the data folder `out`.
 
-    `workers` and the last three arguments do not change what it holds.
+    `workers` and the last four arguments do not change what it holds. With `ray`, the address of a cluster, as many
+    of its processes tokenize, and with 0 workers as many as it has cores.
     """
     for name, share in (("holdout", holdout), ("pair_holdout", pair_holdout)):
         if not 0 <= share < 1:
             raise ConfigError(f"{name} is {share}; it must be a share from 0 to below 1, such as 0.005 or 0.5%")
-    if workers < 1:
+    if workers < (ray is None):
         raise ConfigError(f"workers is {workers}; it must be at least 1")
     folders, out = [Path(path) for path in paths], Path(out)
     for path in folders:
@@ -100,8 +104,19 @@ def prepare(
             return read_header(out)
         with closing(_Job(out, sources, settings, inputs)) as job:
             tokenizer.save(out)
-            job.run(tokenizer, workers, batch_characters, checkpoint_s, report or _say_nothing)
+            encode = partial(_encode, tokenizer, workers, ray)
+            job.run(encode, batch_characters, checkpoint_s, report or _say_nothing)
             return job.finish()
+
+
+Encoded = Generator[tuple[TextBatch, Ids], None, None]
+
+
+def _encode(tokenizer: Tokenizer, workers: int, ray: str | None, batches: Iterator[TextBatch]) -> Encoded:
+    """Batches with their ids, made here or elsewhere."""
+    if ray is None:
+        return encode_in_order(tokenizer, batches, workers)
+    return encode_on_cluster(tokenizer, batches, ray, Actors(workers))
 
 
 def _say_nothing(progress: PrepareProgress) -> None:
@@ -211,7 +226,11 @@ class _Job:
         write_json(self._out, first | {"settings": settings, "inputs": inputs, "progress": state})
 
     def run(
-        self, tokenizer: Tokenizer, workers: int, batch_characters: int, checkpoint_s: float, report: Report
+        self,
+        encode: Callable[[Iterator[TextBatch]], Encoded],
+        batch_characters: int,
+        checkpoint_s: float,
+        report: Report,
     ) -> None:
         seen = Seen(self._writer.read_hashes())
         ahead = Cursor.from_json(self._cursor.as_json())
@@ -219,7 +238,7 @@ class _Job:
         batches = read_batches(self._sources, field, holdouts, ahead, seen, batch_characters)
         state, saved_at = self._state(), time.monotonic()
         try:
-            with closing(encode_in_order(tokenizer, batches, workers)) as encoded:
+            with closing(encode(batches)) as encoded:
                 for batch, ids in encoded:
                     self._write(batch, ids)
                     state = self._state()

@@ -152,7 +152,9 @@ class SplitWriter:
         if not numbers:
             (self._folder / shard_name(self._split, 0)).unlink()
         sizes, cuts = np.fromfile(self._documents_path, SIZES), np.fromfile(self._cuts_path, "<u4")
-        offsets = np.concatenate([np.zeros(1, np.uint64), np.cumsum(sizes["tokens"], dtype=np.uint64)])
+        # In place, for there may be a billion documents.
+        offsets = np.zeros(len(sizes) + 1, np.uint64)
+        np.cumsum(sizes["tokens"], dtype=np.uint64, out=offsets[1:])
         num_pairs = int((cuts > 0).sum())
         return Split(
             num_documents=self.lengths.num_documents,

@@ -299,7 +299,7 @@ def _value_record(number: int, value: Any, field: str, num_read: int) -> Record:
         problem = f"field {field!r} is {'null' if value is None else type(value).__name__}, not text"
     elif not value.strip():
         problem = "empty"
-    elif not _is_unicode(value):
+    elif not is_unicode(value):
         problem = "a lone surrogate, which is not valid Unicode"
     return Record(number, None if problem else value, problem, num_read)
 
@@ -309,7 +309,8 @@ def _read_values(source: Source, field: str) -> Iterator[Record]:
         yield from _cut_record(_value_record(number, value, field, num_read))
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """Whether it has no half of a character."""
     try:
         text.encode()
     except UnicodeEncodeError:

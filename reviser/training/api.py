@@ -22,7 +22,7 @@ from typing import Any
 import torch.distributed as dist
 
 from reviser.actions import Alphabet
-from reviser.config import override
+from reviser.config import override, to_dict
 from reviser.data.own_source import TOKENIZER, prepare_own_source
 from reviser.data.shards import Shards, read_header
 from reviser.data.slots import Slots
@@ -54,6 +54,7 @@ def train(
     device: str = "auto",
     progress: ProgressKind | None = None,
     handle_signals: bool = False,
+    or_resume: bool = False,
 ) -> Run:
     """Train a model by a recipe into the run folder `out`, or continue the run folder `resume`.
 
@@ -67,6 +68,8 @@ def train(
     progress        "rich", "lines" or a function called with each `Update`; None shows nothing
     handle_signals  whether SIGINT and SIGTERM end the run after its step, with a checkpoint; without, Ctrl-C saves
                     and raises a KeyboardInterrupt that says how to resume
+    or_resume       whether a run of the same settings that lies in `out` is resumed, or begun again where it has no
+                    checkpoint yet; for launchers that start a command again when a machine has died
 
     A start that fails leaves no folder behind.
     """
@@ -77,15 +80,17 @@ def train(
     team = join_team(device)
     display = shown if team.is_first else Display()
     try:
+        if or_resume:
+            asked = _find_begun(asked, team)
         with ExitStack() as held:
-            run, trainer = (_start if resume is None else _resume)(asked, team, display, held)
+            run, trainer = (_start if asked.resume is None else _resume)(asked, team, display, held)
             try:
                 run.bounds = trainer.train(steps, display, handle_signals)
                 if trainer.step >= trainer.settings.train.steps:
                     trainer.finish()
                     run.bounds = trainer.bounds
             except BaseException:
-                if resume is None and team.is_first and trainer.step == 0:
+                if asked.resume is None and team.is_first and trainer.step == 0:
                     run.discard()
                 raise
             run.was_stopped = bool(trainer.stop_signal)
@@ -259,6 +264,45 @@ def _resume(asked: _Request, team: Team, display: Display, held: ExitStack) -> t
             run.change(settings, asked.changes)
     display.say(f"run {run.folder}: continuing from step {trainer.step}; {_describe(settings, shards)}")
     return run, trainer
+
+
+def _find_begun(asked: _Request, team: Team) -> _Request:
+    """What was asked for or, where it has begun already, to resume it."""
+    if asked.resume is not None:
+        raise ConfigError("a run that may have begun is named by its recipe and out; drop resume, or or_resume")
+    run = Run(asked.folder)
+
+    def look() -> str:
+        if not run.steps():
+            run.clear_begun()
+            return ""
+        before, now = _leaves(Run.open(run.folder)[1]), _leaves(asked.resolve())
+        if changed := [name for name in now if before.get(name) != now[name]]:
+            name = changed[0]
+            raise ConfigError(
+                f"{run.folder} was begun with {name}={before.get(name)}, now {now[name]}; give the same settings, or "
+                "another --out"
+            )
+        return "resume"
+
+    if not team.lead(look):
+        return asked
+    return _Request(None, asked.data, None, run.folder)
+
+
+def _leaves(settings: RunConfig) -> dict[str, Any]:
+    """Every setting by its dotted name."""
+    found: dict[str, Any] = {}
+
+    def add(values: Mapping[str, Any], prefix: str) -> None:
+        for name, value in values.items():
+            if isinstance(value, Mapping):
+                add(value, f"{prefix}{name}.")
+            else:
+                found[prefix + name] = value
+
+    add(to_dict(settings), "")
+    return found
 
 
 def _check_changes(run: Run, before: RunConfig, after: RunConfig, step: int) -> None:

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 MODEL, OPTIMIZER, STATE = WEIGHTS, "optimizer.safetensors", "state.json"
 METRICS = "metrics.jsonl"
+OWN = {CONFIG, RUN, METRICS, CHECKPOINTS, LOCK, "log.txt", "tensorboard", "samples", "data"}
+"""What lies in the folder of a run that is not finished."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,15 @@ class Run:
         for path in self._made:
             with suppress(OSError):
                 path.rmdir()
+
+    def clear_begun(self) -> None:
+        """Empty the folder of a run that was killed before its first checkpoint; anything else stays."""
+        names = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
+        if self.steps() or not names - {LOCK} or not names <= OWN:
+            return
+        with self.owned():
+            for path in self.folder.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     @classmethod
     def open(cls, folder: str | Path) -> tuple[Run, RunConfig, str]:

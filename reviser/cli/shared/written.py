@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reviser.cli.command import format_json
+from reviser.cli.shared.command import format_json
 from reviser.errors import ConfigError, DataError
 from reviser.files import write_text
 
@@ -20,18 +20,12 @@ if TYPE_CHECKING:
 
 def make_document(args: argparse.Namespace, writer: Writer, texts: Sequence[Text], sampling: Sampling) -> str:
     """One JSON document of everything."""
+    from reviser.batch.answers import describe_text
     from reviser.config import to_dict
 
     entries = [
         {
-            "text": text.text,
-            "new": text.new,
-            **({"fillings": list(text.fillings)} if args.command == "infill" else {}),
-            "log_probability": text.log_probability,
-            "has_stopped": text.has_stopped,
-            "ended_by": text.ended_by,
-            "num_actions": text.num_actions,
-            "num_tokens": text.num_tokens,
+            **describe_text(text, has_gaps=args.command == "infill"),
             "actions": _names(writer, text),
             **_tell_revision(text),
             "trajectory": record,
