@@ -1,0 +1,72 @@
+"""Every line and document that is written carries a version and a checksum: damage of any value is noticed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reviser.errors import DataError
+from reviser.evaluation.generations import Generation, format_generation, read_generations
+from reviser.evaluation.judges.judgments import Judgment, JudgmentFile, read_judgments
+from reviser.files import is_intact, stamp
+from reviser.reports.results import make_result, read_result, write_result
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+MADE = Generation("ours", "p1", 3, "The", " cat", ".", " dog", True, 2, 4)
+
+
+@given(st.dictionaries(st.text(), VALUES, max_size=4))
+def test_what_is_stamped_comes_back_intact(record: dict[str, Any]) -> None:
+    stamped = stamp({name: value for name, value in record.items() if name not in ("checksum", "new")})
+    assert is_intact(json.loads(json.dumps(stamped)))
+    assert not is_intact(stamped | {"new": 1})
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"text": " cow"}, "its checksum is not that of its fields: it is damaged or was changed"),
+        ({"version": 2}, "it is of version 2, and this program reads version 1"),
+    ],
+)
+def test_a_changed_generation_is_named(tmp_path: Path, change: dict[str, Any], text: str) -> None:
+    path, line = tmp_path / "made.jsonl", format_generation(MADE)
+    path.write_text(line)
+    assert read_generations(path) == [MADE]
+    path.write_text(f"{line}\n{json.dumps(json.loads(line) | change)}\n")
+    with pytest.raises(DataError, match=rf"made\.jsonl, line 2: not a generation \({text}\); remove the line or"):
+        read_generations(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"verdict": "tie"}, "its checksum is not that of its fields: it is damaged or was changed"),
+        ({"version": 2}, "version 2, and this program reads version 1"),
+    ],
+)
+def test_a_changed_judgment_is_named(tmp_path: Path, change: dict[str, Any], text: str) -> None:
+    path, judgment = tmp_path / "judged.jsonl", Judgment("a", "b", "p1", 0, "first", "[[A]]", "reader", "0f3b")
+    JudgmentFile(path, "reader").add(judgment)
+    assert read_judgments(path) == [judgment]
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(DataError, match=rf"judged\.jsonl, line 1: not a judgment \({text}\); remove the line"):
+        read_judgments(path)
+
+
+def test_a_changed_result_is_named(tmp_path: Path) -> None:
+    path, result = tmp_path / "mauve.json", make_result("mauve", [{"system": "ours", "mauve": 0.8}], {})
+    write_result(result, path)
+    assert read_result(path) == stamp(result)
+    path.write_text(path.read_text().replace("0.8", "0.9"))
+    with pytest.raises(DataError, match=r"mauve\.json: its checksum is not that of its numbers, so it is damaged"):
+        read_result(path)
