@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import math
 import os
@@ -340,12 +341,11 @@ def test_a_model_that_cannot_be_written_is_named(data: Path, tmp_path: Path) -> 
     trainer = make_trainer(data, "train.steps=1")
     trainer.run = Run.create(tmp_path / "run", trainer.settings, str(data))
     trainer.train()
-    (tmp_path / "run" / f".model.{os.getpid()}.new").touch()
-    path = tmp_path / "run" / "model"
-    with pytest.raises(
-        CheckpointError, match=f"^cannot write {path}: File exists; the checkpoint of step 1 is intact;"
-    ):
-        trainer.finish()
+    path, text = tmp_path / "run" / "model", "File exists; the checkpoint of step 1 is intact;"
+    with (tmp_path / "run" / f".model.{os.getpid()}.new").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(CheckpointError, match=f"^cannot write {path}: {text}"):
+            trainer.finish()
 
 
 def test_a_run_is_continued_by_one_process_at_a_time(
