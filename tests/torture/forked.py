@@ -1,0 +1,117 @@
+"""Real processes that start in milliseconds: forked from one that has imported everything and has done nothing else.
+
+Python, torch and numba take seconds to import, and a trial starts hundreds of processes. A forked one is as real: it has
+its own memory, files and locks, and dies of SIGKILL like any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+CONTEXT = get_context("forkserver")
+CONTEXT.set_forkserver_preload(["torture.preloaded"])
+
+
+def _work(words: Sequence[str], env: Mapping[str, str], err: str) -> None:
+    """What the new process does: a command, with its errors in a file."""
+    os.setsid()
+    os.environ.update(env)
+    for number, name in ((0, os.devnull), (1, os.devnull), (2, err)):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND), number)
+    sys.stdin, sys.stdout, sys.stderr = (open(number, "r" if number == 0 else "w") for number in range(3))
+    sys.argv = ["reviser", *words]
+    # multiprocessing would wait for what the command has started, and print the tracebacks of its errors its own way.
+    code = 1
+    try:
+        if words[0] == "prepare-often":
+            prepare_often(*words[1:])
+            code = 0
+        else:
+            from reviser.cli import main
+
+            code = main(list(words))
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def prepare_often(source: str, out: str, workers: str) -> None:
+    """As `reviser data prepare`, which keeps what it has every ten seconds; here after every batch."""
+    from reviser.data.corpus import prepare
+    from reviser.tokenizer import load
+
+    prepare([source], out, load("bytes"), holdout=0.1, workers=int(workers), checkpoint_s=0, batch_characters=3000,
+            shard_tokens=20000)  # fmt: skip
+
+
+class Forked:
+    """A command in one process, or in several that work together."""
+
+    def __init__(self, words: Sequence[str], env: Mapping[str, str], num_processes: int = 1) -> None:
+        self.words = tuple(words)
+        self._folder = tempfile.TemporaryDirectory(prefix="torture-err-")
+        self._errors = [Path(self._folder.name, str(rank)) for rank in range(num_processes)]
+        environments = [dict(env)] if num_processes == 1 else _ranks(env, num_processes)
+        self._processes = [
+            CONTEXT.Process(target=_work, args=(words, each, str(err)))
+            for each, err in zip(environments, self._errors, strict=True)
+        ]
+        for process in self._processes:
+            process.start()
+
+    def kill(self) -> bool:
+        """SIGKILL for each with all that it started; whether any was still running."""
+        was_running = any(process.is_alive() for process in self._processes)
+        for process in self._processes:
+            for send in (os.killpg, os.kill):
+                with contextlib.suppress(OSError):
+                    send(process.pid, signal.SIGKILL)
+        self._end()
+        return was_running
+
+    def _end(self) -> None:
+        for process in self._processes:
+            process.join()
+
+    def finish(self, limit_s: float) -> Any:
+        """Wait for the end; a `Done`."""
+        from torture.trial import Done
+
+        until = time.monotonic() + limit_s
+        for process in self._processes:
+            process.join(max(0.0, until - time.monotonic()))
+        is_hanging = any(process.is_alive() for process in self._processes)
+        if is_hanging:
+            self.kill()
+        said = "".join(path.read_text("utf-8", "replace") for path in self._errors if path.exists())
+        codes = [process.exitcode for process in self._processes]
+        worst = None if is_hanging else max(codes, key=lambda code: abs(code or 0))
+        self._folder.cleanup()
+        return Done(self.words, worst, "", said)
+
+
+def _ranks(env: Mapping[str, str], count: int) -> list[dict[str, str]]:
+    """What torchrun tells each process."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1",
+              "MASTER_PORT": str(port)}  # fmt: skip
+    return [dict(env) | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
