@@ -7,12 +7,15 @@ its own memory, files and locks, and dies of SIGKILL like any other.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import resource
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -21,14 +24,35 @@ CONTEXT = get_context("forkserver")
 CONTEXT.set_forkserver_preload(["torture.preloaded"])
 
 
-def _work(words: Sequence[str], env: Mapping[str, str], err: str) -> None:
+@dataclass(frozen=True)
+class Ways:
+    """What is scarce for a process."""
+
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Resource limits by name, such as RLIMIT_NOFILE; RLIMIT_AS counts beyond what the process has already."""
+    out: str = os.devnull
+    """Where its standard output goes."""
+    cwd: str | None = None
+    clock_s: float = 0.0
+    """How far the clock jumps each time it is looked at."""
+    user: int | None = None
+    """Whom it runs as."""
+
+
+def _work(words: Sequence[str], env: Mapping[str, str], err: str, ways: Ways) -> None:
     """What the new process does: a command, with its errors in a file."""
     os.setsid()
+    for name in set(os.environ) - set(env):
+        del os.environ[name]
     os.environ.update(env)
-    for number, name in ((0, os.devnull), (1, os.devnull), (2, err)):
-        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND), number)
-    sys.stdin, sys.stdout, sys.stderr = (open(number, "r" if number == 0 else "w") for number in range(3))
+    for number, name in ((0, os.devnull), (1, ways.out), (2, err)):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | (0 if number < 2 else os.O_APPEND)), number)
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, "r" if number == 0 else "w", encoding="ascii" if env.get("LC_ALL") == "C" else "utf-8")
+        for number in range(3)
+    )
     sys.argv = ["reviser", *words]
+    _restrict(ways)
     # multiprocessing would wait for what the command has started, and print the tracebacks of its errors its own way.
     code = 1
     try:
@@ -51,6 +75,27 @@ def _work(words: Sequence[str], env: Mapping[str, str], err: str) -> None:
     os._exit(code)
 
 
+def _restrict(ways: Ways) -> None:
+    if ways.cwd is not None:
+        os.chdir(ways.cwd)
+    if "RLIMIT_FSIZE" in ways.limits:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that a write fails like one to a full disk
+    for name, value in ways.limits.items():
+        used = _address_space() if name == "RLIMIT_AS" else 0
+        resource.setrlimit(getattr(resource, name), (used + value, used + value))
+    if ways.clock_s:
+        start, calls = time.time(), itertools.count()
+        time.time = lambda: start - ways.clock_s * next(calls)
+    if ways.user is not None:
+        os.setgroups([])
+        os.setgid(ways.user)
+        os.setuid(ways.user)
+
+
+def _address_space() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
 def prepare_often(source: str, out: str, workers: str) -> None:
     """As `reviser data prepare`, which keeps what it has every ten seconds; here after every batch."""
     from reviser.data.corpus import prepare
@@ -63,13 +108,16 @@ def prepare_often(source: str, out: str, workers: str) -> None:
 class Forked:
     """A command in one process, or in several that work together."""
 
-    def __init__(self, words: Sequence[str], env: Mapping[str, str], num_processes: int = 1) -> None:
+    def __init__(
+        self, words: Sequence[str], env: Mapping[str, str], num_processes: int = 1, ways: Ways | None = None
+    ) -> None:
+        words, self._ways = [str(word) for word in words], ways or Ways()
         self.words = tuple(words)
         self._folder = tempfile.TemporaryDirectory(prefix="torture-err-")
         self._errors = [Path(self._folder.name, str(rank)) for rank in range(num_processes)]
         environments = [dict(env)] if num_processes == 1 else _ranks(env, num_processes)
         self._processes = [
-            CONTEXT.Process(target=_work, args=(words, each, str(err)))
+            CONTEXT.Process(target=_work, args=(words, each, str(err), self._ways))
             for each, err in zip(environments, self._errors, strict=True)
         ]
         for process in self._processes:

@@ -51,7 +51,7 @@ def training_content(folder: Path) -> dict[str, object]:
     kept = {name: data for name, data in files.items() if name.endswith((".safetensors", "tokenizer.json"))}
     names = sorted(name for name in files if not name.startswith("tensorboard"))
     lines = map(json.loads, files["metrics.jsonl"].splitlines())
-    metrics = [{name: value for name, value in line.items() if not name.endswith("_s")} for line in lines]
+    metrics = [{name: value for name, value in line.items() if not name.endswith(("_s", "_share"))} for line in lines]
     return {**kept, "names": names, "metrics": metrics}
 
 
