@@ -111,6 +111,15 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("name", ["../train-00000.bin", "/etc/passwd", "..", "", "\0", "train-00000.bin\n"])
+def test_a_shard_that_is_named_elsewhere_is_refused(folder: Path, name: str) -> None:
+    header = json.loads((folder / "data.json").read_text())
+    header["splits"]["train"]["shards"][0]["file"] = name
+    (folder / "data.json").write_text(json.dumps(stamp(header)))
+    with pytest.raises(DataError, match=r"splits\.train names the file '.*', which is no shard of this folder"):
+        Shards.open(folder)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(data=st.data(), is_finished=st.booleans())
 def test_data_json_with_any_value_changed_is_read_or_refused_in_one_line(

@@ -70,3 +70,15 @@ def test_a_changed_result_is_named(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("0.8", "0.9"))
     with pytest.raises(DataError, match=r"mauve\.json: its checksum is not that of its numbers, so it is damaged"):
         read_result(path)
+
+
+def test_a_report_says_nothing_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from reviser.cli import main
+
+    path, evil = tmp_path / "x.json", "\x1b[2J\x9b\u202e"
+    write_result(make_result("mauve", [{"system": evil, "mauve": {"value": 0.8, "n": 3}}], {"note": evil}), path)
+    assert main(["report", str(path)]) == 0
+    assert main(["report", str(tmp_path / evil)]) == 1
+    said = "".join(capsys.readouterr())
+    assert not {"\x1b", "\x9b", "\u202e"} & set(said)
+    assert "\\x1b[2J\\x9b\\u202e" in said

@@ -23,6 +23,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from reviser.tokenizer import Tokenizer, load
 FORMAT, VERSION = "reviser data", 1
 HEADER = "data.json"
 SPLITS = ("train", "heldout")
+SHARD_NAME = re.compile(r"[a-z]+-\d{5,}\.bin")
 
 Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
@@ -160,8 +162,8 @@ def _check_splits(splits: dict[str, Split]) -> None:
         for part in parts:
             if min(part.num_documents, part.num_tokens) < 0:
                 raise ConfigError(f"splits.{name} has counts below 0")
-        if outside := [shard.file for shard in split.shards if Path(shard.file).name != shard.file]:
-            raise ConfigError(f"splits.{name} names the file {outside[0]!r}, which is not in the folder")
+        if other := [shard.file for shard in split.shards if not SHARD_NAME.fullmatch(shard.file)]:
+            raise ConfigError(f"splits.{name} names the file {other[0]!r}, which is no shard of this folder")
 
 
 def write_json(folder: Path, parts: dict[str, Any]) -> None:

@@ -23,7 +23,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--share", type=float, default=1.0, help="of the full counts (default 1)")
     parser.add_argument("--count", type=int, help="how often each chosen trial is tried, whatever its full count")
     parser.add_argument("--only", action="append", default=[], help="an area, or area/name; repeatable")
-    parser.add_argument("--out", type=Path, help="write the result there; trials that it has and that are not run stay")
+    parser.add_argument(
+        "--out", type=Path, help="write the result there; trials that it has and that are not run stay"
+    )
     args = parser.parse_args(argv)
     for part in PARTS:
         importlib.import_module(f"torture.{part}")
@@ -77,9 +79,7 @@ def write(rows: list[dict[str, Any]], out: Path) -> None:
 def print_table(rows: list[dict[str, Any]]) -> None:
     print(f"{'area':10}{'trial':22}{'tried':>8}{'named':>8}{'failed':>8}{'seconds':>9}")
     for row in rows:
-        print(
-            f"{row['area']:10}{row['trial']:22}{row['tried']:8}{row['named']:8}{row['failed']:8}{row['seconds']:9}"
-        )
+        print(f"{row['area']:10}{row['trial']:22}{row['tried']:8}{row['named']:8}{row['failed']:8}{row['seconds']:9}")
 
 
 if __name__ == "__main__":

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torture.forked import Forked
-from torture.trial import HANG_S, TRIALS, Tally, Trial, environment
-from torture.world import world
-
 from reviser.cli import _explain
 from reviser.errors import ReviserError
 from reviser.files import stamp
+from torture.forked import Forked
+from torture.trial import HANG_S, TRIALS, Tally, Trial, environment
+from torture.world import world
 
 NUM_FLIPS, NUM_CUTS = 200, 50
 NUM_COMMANDS = 6

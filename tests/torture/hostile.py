@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from reviser.files import hash_file, stamp
 from torture.damage import FORMATS, Format, _read_damaged
 from torture.forked import Forked, Ways
 from torture.trial import HANG_S, Tally, environment, trial
 from torture.world import world
-
-from reviser.files import hash_file, stamp
 
 MEMORY = {"RLIMIT_AS": 3 << 30}
 """What a process may take beyond what it has when it starts."""
@@ -162,7 +162,25 @@ def nasty_files(count: int, chance: random.Random, place: Path) -> Tally:
 def values(count: int, chance: random.Random, place: Path) -> Tally:
     """A file that somebody changed on purpose may mean something else; it may not end in a traceback."""
     tally, formats = Tally(), json_formats()
-    pool = [None, True, -1, 0, 1, 2**31, 2**63, 10**400, 0.5, 1e308, "", "x", "../../etc/passwd", [], {}, [[]], ESCAPES]
+    pool = [
+        None,
+        True,
+        -1,
+        0,
+        1,
+        2**31,
+        2**63,
+        10**400,
+        0.5,
+        1e308,
+        "",
+        "x",
+        "../../etc/passwd",
+        [],
+        {},
+        [[]],
+        ESCAPES,
+    ]
     copies = {}
     for _ in range(count):
         format = chance.choice(formats)

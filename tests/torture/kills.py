@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from reviser.model.folder import checkpoint_steps
 from torture.forked import Forked
 from torture.trial import HANG_S, TRIALS, Tally, Trial, environment, files_of, find_leftovers
 from torture.world import world
-
-from reviser.model.folder import checkpoint_steps
 
 LONGEST_CHAIN = 6
 """Kills before a command may come to its end."""
@@ -135,7 +134,11 @@ def add_cases() -> None:
     for case in CASES:
         TRIALS.append(
             Trial(
-                "kills", case.name, case.what, case.full, case.short,
+                "kills",
+                case.name,
+                case.what,
+                case.full,
+                case.short,
                 lambda count, chance, place, case=case: try_case(case, count, chance, place),
             )  # fmt: skip
         )

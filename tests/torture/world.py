@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 
 from tiny import flags, make_data, random_model, write_prose
-from torture.trial import reviser, run
 
 from reviser.config import ModelConfig
 from reviser.model.checkpoint import save_pretrained
 from reviser.tokenizer import load
+from torture.trial import reviser, run
 
 TINY = ModelConfig(
     num_text=257, pad=256, num_layers=1, width=16, num_heads=2, ff_width=16, context=128, max_length=128,
@@ -41,7 +41,10 @@ class World:
         lines = [json.dumps({"text": (write_prose(draw) * 9)[:300]}) for _ in range(12)]
         self.texts.write_text("".join(line + "\n" for line in lines))
         self.pairs = root / "pairs.jsonl"
-        pairs = [{"before": f"teh {word} sat.", "after": f"the {word} sat."} for word in "cat dog cow hen fox".split()]
+        pairs = [
+            {"before": f"teh {word} sat.", "after": f"the {word} sat."}
+            for word in ["cat", "dog", "cow", "hen", "fox"]
+        ]
         self.pairs.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
 
     def train_words(self, out: Path, *changes: str) -> list[str]:
