@@ -1,7 +1,7 @@
 """Real processes that start in milliseconds: forked from one that has imported everything and has done nothing else.
 
-Python, torch and numba take seconds to import, and a trial starts hundreds of processes. A forked one is as real: it has
-its own memory, files and locks, and dies of SIGKILL like any other.
+Python, torch and numba take seconds to import, and a trial starts hundreds of processes. A forked one is as real: it
+has its own memory, files and locks, and dies of SIGKILL like any other.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def _work(words: Sequence[str], env: Mapping[str, str], err: str, ways: Ways) ->
         del os.environ[name]
     os.environ.update(env)
     for number, name in ((0, os.devnull), (1, ways.out), (2, err)):
-        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | (0 if number < 2 else os.O_APPEND)), number)
+        os.dup2(os.open(name, os.O_WRONLY if number == 2 else os.O_RDWR | os.O_CREAT), number)
     sys.stdin, sys.stdout, sys.stderr = (
-        open(number, "r" if number == 0 else "w", encoding="ascii" if env.get("LC_ALL") == "C" else "utf-8")
+        open(number, "r" if number == 0 else "w", encoding="ascii" if env.get("LC_ALL") == "C" else "utf-8")  # noqa: SIM115
         for number in range(3)
     )
     sys.argv = ["reviser", *words]
@@ -56,13 +56,9 @@ def _work(words: Sequence[str], env: Mapping[str, str], err: str, ways: Ways) ->
     # multiprocessing would wait for what the command has started, and print the tracebacks of its errors its own way.
     code = 1
     try:
-        if words[0] == "prepare-often":
-            prepare_often(*words[1:])
-            code = 0
-        else:
-            from reviser.cli import main
+        from reviser.cli import main
 
-            code = main(list(words))
+        code = prepare_often(*words[1:]) if words[0] == "prepare-often" else main(list(words))
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     except BaseException:
@@ -96,13 +92,15 @@ def _address_space() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def prepare_often(source: str, out: str, workers: str) -> None:
+def prepare_often(source: str, out: str, workers: str) -> int:
     """As `reviser data prepare`, which keeps what it has every ten seconds; here after every batch."""
-    from reviser.data.corpus import prepare
-    from reviser.tokenizer import load
+    import reviser.cli
+    from reviser.data import corpus
 
-    prepare([source], out, load("bytes"), holdout=0.1, workers=int(workers), checkpoint_s=0, batch_characters=3000,
-            shard_tokens=20000)  # fmt: skip
+    corpus.CHECKPOINT_S, corpus.BATCH_CHARACTERS = 0.0, 3000
+    corpus.prepare.__kwdefaults__ |= {"checkpoint_s": 0.0, "batch_characters": 3000, "shard_tokens": 20000}
+    words = ["data", "prepare", source, out, "--tokenizer", "bytes", "--holdout", "0.1", "--workers", workers]
+    return reviser.cli.main(words)
 
 
 class Forked:
@@ -114,7 +112,13 @@ class Forked:
         words, self._ways = [str(word) for word in words], ways or Ways()
         self.words = tuple(words)
         self._folder = tempfile.TemporaryDirectory(prefix="torture-err-")
+        # Pipes, so that a limit on the size of files does not count for what is said about it.
         self._errors = [Path(self._folder.name, str(rank)) for rank in range(num_processes)]
+        for path in self._errors:
+            os.mkfifo(path, 0o666)
+        Path(self._folder.name).chmod(0o755)
+        self._readers = [os.open(path, os.O_RDONLY | os.O_NONBLOCK) for path in self._errors]
+        self._said = b""
         environments = [dict(env)] if num_processes == 1 else _ranks(env, num_processes)
         self._processes = [
             CONTEXT.Process(target=_work, args=(words, each, str(err), self._ways))
@@ -136,22 +140,32 @@ class Forked:
     def _end(self) -> None:
         for process in self._processes:
             process.join()
+        self._read()
+        for reader in self._readers:
+            os.close(reader)
+        self._folder.cleanup()
+
+    def _read(self) -> None:
+        for reader in self._readers:
+            with contextlib.suppress(BlockingIOError):
+                while data := os.read(reader, 1 << 16):
+                    self._said += data
 
     def finish(self, limit_s: float) -> Any:
         """Wait for the end; a `Done`."""
         from torture.trial import Done
 
         until = time.monotonic() + limit_s
-        for process in self._processes:
-            process.join(max(0.0, until - time.monotonic()))
-        is_hanging = any(process.is_alive() for process in self._processes)
-        if is_hanging:
+        while any(process.is_alive() for process in self._processes) and time.monotonic() < until:
+            self._processes[0].join(0.05)
+            self._read()
+        if is_hanging := any(process.is_alive() for process in self._processes):
             self.kill()
-        said = "".join(path.read_text("utf-8", "replace") for path in self._errors if path.exists())
+        else:
+            self._end()
         codes = [process.exitcode for process in self._processes]
         worst = None if is_hanging else max(codes, key=lambda code: abs(code or 0))
-        self._folder.cleanup()
-        return Done(self.words, worst, "", said)
+        return Done(self.words, worst, "", self._said.decode("utf-8", "replace"))
 
 
 def _ranks(env: Mapping[str, str], count: int) -> list[dict[str, str]]:

@@ -1,5 +1,8 @@
 """What forked processes share: modules, imported and not yet used."""
 
+import encodings.ascii
+import encodings.idna
+import encodings.utf_8_sig
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -1,4 +1,4 @@
-"""Too little of something: every command says so in one line or does its work, and nothing that was whole is harmed."""
+"""Too little of something: every command says so in one line or does its work, and nothing whole is harmed."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ def standard_output(count: int, chance: random.Random, place: Path) -> Tally:
             check(tally, f"{what} > /dev/full", Forked(words, environment(), ways=Ways(out="/dev/full")).finish(HANG_S),
                   folder)  # fmt: skip
             done = run(["sh", "-c", f"{subprocess.list2cmdline(reviser(*words))} | head -c 1 >/dev/null"])
-            tally.add(f"{what} | head: {done.err[-200:]}" if done.err else None)
+            is_bad = "Traceback" in done.err or "Exception" in done.err
+            tally.add(f"{what} | head: {done.err[-200:]}" if is_bad else None)
             done = run(["sh", "-c", f"{subprocess.list2cmdline(reviser(*words))} >&-"])
             tally.add(done.problem and f"{what} >&-: {done.problem}", done.is_named)
             done = run(["sh", "-c", f"{subprocess.list2cmdline(reviser(*words))} 2>&-"])
