@@ -8,5 +8,5 @@
     scarcity.py  full disks, read-only places, few descriptors, little memory, odd terminals and clocks
     server.py    damaged requests to `reviser serve`, and kills under load
 
-`make torture` runs all of them and `python -m torture --help` says how to run some; docs/reliability.md has the table.
+`make torture` runs all of them, `python -m torture --help` says how to run some, docs/reliability.md has the table.
 """

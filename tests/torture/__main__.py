@@ -13,6 +13,8 @@ from typing import Any
 
 from torture.trial import TRIALS, Tally, Trial
 
+USUAL = 20_000
+"""The most that a trial is tried unless all is asked for."""
 PARTS = ("kills", "damage", "hostile", "scarcity", "server")
 
 
@@ -20,7 +22,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="torture", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="of all random choices (default 0)")
     parser.add_argument("--short", action="store_true", help="a minute or two of everything")
-    parser.add_argument("--share", type=float, default=1.0, help="of the full counts (default 1)")
+    parser.add_argument("--full", action="store_true", help="everything in full, which takes most of a day")
+    parser.add_argument("--share", type=float, default=1.0, help="of the usual or full counts (default 1)")
     parser.add_argument("--count", type=int, help="how often each chosen trial is tried, whatever its full count")
     parser.add_argument("--only", action="append", default=[], help="an area, or area/name; repeatable")
     parser.add_argument(
@@ -32,7 +35,8 @@ def main(argv: list[str] | None = None) -> int:
     chosen = [each for each in TRIALS if not args.only or {each.area, f"{each.area}/{each.name}"} & set(args.only)]
     rows = []
     for each in chosen:
-        count = args.count or (each.short if args.short else max(1, round(each.full * args.share)))
+        usual = each.full if args.full else min(each.full, USUAL)
+        count = args.count or (each.short if args.short else max(1, round(usual * args.share)))
         rows.append(attempt(each, count, args.seed))
         if args.out:
             write(rows, args.out)
@@ -72,7 +76,7 @@ def write(rows: list[dict[str, Any]], out: Path) -> None:
     order = [(each.area, each.name) for each in TRIALS]
     kept = [row for row in before if (row["area"], row["trial"]) in order and (row["area"], row["trial"]) not in done]
     together = sorted(kept + rows, key=lambda row: order.index((row["area"], row["trial"])))
-    result = make_result("torture", together, {}, [])
+    result = make_result("faults", together, {}, [])
     write_result(result | {"command": "make torture"}, out)
 
 

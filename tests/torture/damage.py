@@ -4,6 +4,7 @@ result as before; never a traceback, a hang or another result. A format more is 
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import re
 import shutil
@@ -60,8 +61,9 @@ def read_checkpoint(folder: Path) -> Any:
 
     run, settings, data = Run.open(folder)
     saved = run.load()
-    parts = [{name: tensor.numpy().tobytes() for name, tensor in each.items()}
-             for each in (saved.weights, saved.optimizer)]  # fmt: skip
+    parts = [
+        {name: tensor.numpy().tobytes() for name, tensor in each.items()} for each in (saved.weights, saved.optimizer)
+    ]
     return settings, data, saved.state, parts
 
 
@@ -110,7 +112,8 @@ def read_result_file(path: Path) -> Any:
 
     document = read_result(path)
     tables_of(document)
-    return {name: value for name, value in document.items() if name != "checksum"}
+    # Without the checksum, or what the name of that field may have become.
+    return {name: document.get(name) for name in json.loads(world().result.read_text()) if name != "checksum"}
 
 
 def read_texts(path: Path) -> Any:
@@ -122,8 +125,7 @@ def read_texts(path: Path) -> Any:
 def read_error_table(path: Path) -> Any:
     from reviser.mistakes.table_file import load_table
 
-    table = load_table(path)
-    return {name: getattr(value, "tobytes", lambda value=value: value)() for name, value in vars(table).items()}
+    return pickle.dumps(load_table(path))
 
 
 def packed_model() -> Path:
@@ -187,34 +189,82 @@ FORMATS = [
     Format("int8 weights", packed_model, "model.safetensors", read_model, generate_words),
     Format("model config", lambda: world().model, "config.json", read_model, generate_words, version=other_document),
     Format("tokenizer", lambda: world().model, "tokenizer.json", read_model, generate_words),
-    Format("checkpoint weights", lambda: world().run_folder, f"{NEWEST}/model.safetensors", read_checkpoint, resume_words),
-    Format("checkpoint optimizer", lambda: world().run_folder, f"{NEWEST}/optimizer.safetensors", read_checkpoint,
-           resume_words),
+    Format(
+        "checkpoint weights", lambda: world().run_folder, f"{NEWEST}/model.safetensors", read_checkpoint, resume_words
+    ),
+    Format(
+        "checkpoint optimizer",
+        lambda: world().run_folder,
+        f"{NEWEST}/optimizer.safetensors",
+        read_checkpoint,
+        resume_words,
+    ),
     Format("checkpoint state", lambda: world().run_folder, f"{NEWEST}/state.json", read_checkpoint, resume_words),
-    Format("checkpoint config", lambda: unfinished_run(), f"{NEWEST}/config.json", read_newest, generate_words,
-           version=other_document),
-    Format("run settings", lambda: world().run_folder, "config.json", read_checkpoint, resume_words,
-           version=other_document),
-    Format("run record", lambda: world().run_folder, "run.json", read_checkpoint, resume_words, version=other_document),
+    Format(
+        "checkpoint config",
+        lambda: unfinished_run(),
+        f"{NEWEST}/config.json",
+        read_newest,
+        generate_words,
+        version=other_document,
+    ),
+    Format(
+        "run settings",
+        lambda: world().run_folder,
+        "config.json",
+        read_checkpoint,
+        resume_words,
+        version=other_document,
+    ),
+    Format(
+        "run record", lambda: world().run_folder, "run.json", read_checkpoint, resume_words, version=other_document
+    ),
     Format("run measurements", lambda: world().run_folder, "metrics.jsonl", read_metrics, resume_words, False),
     Format("data header", lambda: world().data, "data.json", read_shards, verify_words, version=other_document),
     Format("shard", lambda: world().data, "train-00000.bin", read_shards, verify_words),
     Format("index of offsets", lambda: world().data, "train.offsets.npy", read_shards, verify_words),
     Format("index of bytes", lambda: world().data, "train.bytes.npy", read_shards, verify_words),
     Format("data tokenizer", lambda: world().data, "tokenizer.json", read_shards, verify_words),
-    Format("trajectories", lambda: world().trajectories, "", read_trajectory_file,
-           lambda path: ["trajectory", "show", str(path), "--tokenizer", "bytes"], version=other_line, has_lines=True),
-    Format("generations", lambda: world().generations, "", read_generation_file,
-           lambda path: ["eval", "metrics", str(path)], version=other_line, has_lines=True),
-    Format("judgments", judgments, "", read_judgment_file,
-           lambda path: ["eval", "arena", "--judgments", str(path)], version=other_line, has_lines=True),
-    Format("result", lambda: world().result, "", read_result_file, lambda path: ["report", str(path)],
-           version=other_document),
+    Format(
+        "trajectories",
+        lambda: world().trajectories,
+        "",
+        read_trajectory_file,
+        lambda path: ["trajectory", "show", str(path), "--tokenizer", "bytes"],
+        version=other_line,
+        has_lines=True,
+    ),
+    Format(
+        "generations",
+        lambda: world().generations,
+        "",
+        read_generation_file,
+        lambda path: ["eval", "metrics", str(path)],
+        version=other_line,
+        has_lines=True,
+    ),
+    Format(
+        "judgments",
+        judgments,
+        "",
+        read_judgment_file,
+        lambda path: ["eval", "arena", "--judgments", str(path)],
+        version=other_line,
+        has_lines=True,
+    ),
+    Format(
+        "result",
+        lambda: world().result,
+        "",
+        read_result_file,
+        lambda path: ["report", str(path)],
+        version=other_document,
+    ),
     Format("pairs", lambda: world().pairs, "", read_texts, None, False),
     Format("gzip text", packed_text("gz"), "", read_texts, has_lines=True),
     Format("xz text", packed_text("xz"), "", read_texts, has_lines=True),
     Format("error table", lambda: error_table(), "", read_error_table),
-]  # fmt: skip
+]
 
 
 def unfinished_run() -> Path:
@@ -310,6 +360,12 @@ def _read_damaged(format: Format, copy: Path, wanted: Any, how: str) -> tuple[st
 
 for each in FORMATS:
     TRIALS.append(
-        Trial("damage", each.name, each.file or "the file", NUM_FLIPS, 4,
-              lambda count, chance, place, each=each: try_format(each, count, chance, place))
-    )  # fmt: skip
+        Trial(
+            "damage",
+            each.name,
+            each.file or "the file",
+            NUM_FLIPS,
+            4,
+            lambda count, chance, place, each=each: try_format(each, count, chance, place),
+        )
+    )

@@ -174,6 +174,10 @@ def _ranks(env: Mapping[str, str], count: int) -> list[dict[str, str]]:
 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1",
-              "MASTER_PORT": str(port)}  # fmt: skip
+    shared = {
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
     return [dict(env) | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]

@@ -98,7 +98,7 @@ def object_arrays(count: int, chance: random.Random, place: Path) -> Tally:
 def bombs(count: int, chance: random.Random, place: Path) -> Tally:
     tally = Tally()
     for _ in range(count):
-        size = 1 << 29
+        size = 1 << 28
         packed = gzip.compress(b"\0" * size, 9)
         (place / "a.jsonl.gz").write_bytes(packed)
         (place / "b.jsonl.xz").write_bytes(lzma.compress(b"\0" * size))

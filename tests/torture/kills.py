@@ -24,7 +24,7 @@ UNEQUAL = ("seconds",)
 
 @dataclass(frozen=True)
 class Case:
-    """A command that can be killed: `words(folder)` begins or resumes it, `content(folder)` is what it must end with."""
+    """A command that can be killed: `words(folder)` begins or resumes it, `content(folder)` is what it ends with."""
 
     name: str
     what: str
@@ -69,8 +69,10 @@ def eval_words(folder: Path) -> list[str]:
 def eval_content(folder: Path) -> dict[str, object]:
     """Every generation, in any order, and the result's rows."""
     lines = sorted((folder / "made.jsonl").read_text().splitlines())
-    rows = [{name: value for name, value in row.items() if name not in UNEQUAL} for row in
-            json.loads((folder / "result.json").read_text())["rows"]]  # fmt: skip
+    rows = [
+        {name: value for name, value in row.items() if name not in UNEQUAL}
+        for row in json.loads((folder / "result.json").read_text())["rows"]
+    ]
     return {"generations": lines, "rows": rows}
 
 
@@ -140,7 +142,7 @@ def add_cases() -> None:
                 case.full,
                 case.short,
                 lambda count, chance, place, case=case: try_case(case, count, chance, place),
-            )  # fmt: skip
+            )
         )
 
 

@@ -2,7 +2,7 @@
 
 import encodings.ascii
 import encodings.idna
-import encodings.utf_8_sig
+import encodings.utf_8_sig  # noqa: F401
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -24,15 +24,24 @@ def commands(place: Path) -> dict[str, list[str]]:
         "prepare": ["prepare-often", str(world().corpus), str(place / "data"), "1"],
         "tokenizer": ["data", "tokenizer", str(world().corpus), "--size", "300", "--out", str(place / "tokenizer")],
         "train": world().train_words(place / "run"),
-        "generate": ["generate", "The", "--model", model, *common, "--out", str(place / "t.jsonl"), "--html",
-                     str(place / "t.html")],
+        "generate": [
+            "generate",
+            "The",
+            "--model",
+            model,
+            *common,
+            "--out",
+            str(place / "t.jsonl"),
+            "--html",
+            str(place / "t.html"),
+        ],
         "eval": world().eval_words(place / "made.jsonl", place / "result.json"),
         "pack": ["pack", model, str(place / "packed"), "--weights", "int8"],
         "report": ["report", str(world().result), "--html", str(place / "r.html"), "--markdown", str(place / "r.md")],
         "infill": ["infill", "The ___ sea.", "--model", model, *common, "--json"],
         "show": ["trajectory", "show", str(world().trajectories), "--tokenizer", "bytes"],
         "info": ["info", model],
-    }  # fmt: skip
+    }
 
 
 def check(tally: Tally, what: str, done: Done, place: Path) -> None:
@@ -82,8 +91,12 @@ def standard_output(count: int, chance: random.Random, place: Path) -> Tally:
         for what, words, folder in each_command(place, "generate report infill show info"):
             words = [word for word in words if word not in ("--html", "--markdown", "--out") and "/t." not in word]
             words = [word for word in words if not word.endswith(("r.html", "r.md"))]
-            check(tally, f"{what} > /dev/full", Forked(words, environment(), ways=Ways(out="/dev/full")).finish(HANG_S),
-                  folder)  # fmt: skip
+            check(
+                tally,
+                f"{what} > /dev/full",
+                Forked(words, environment(), ways=Ways(out="/dev/full")).finish(HANG_S),
+                folder,
+            )
             done = run(["sh", "-c", f"{subprocess.list2cmdline(reviser(*words))} | head -c 1 >/dev/null"])
             is_bad = "Traceback" in done.err or "Exception" in done.err
             tally.add(f"{what} | head: {done.err[-200:]}" if is_bad else None)

@@ -27,10 +27,48 @@ FINE = {*range(200, 500), 503, 504} - {500}
 """Anything but a fault of the server; 503 and 504 are its limits."""
 MOST_GROWTH_MIB = 64
 """Beyond what it had after a fifth of the requests: allocators keep some, and a leak would take more."""
-TEXTS = ["", "a", "The old sea", "é" * 40, "\ud800", "\x00", "\u202e\x1b[2J", "<script>", "x" * 5000, "\U0001f600", "\n" * 50,
-         "___", "%00", "../../etc/passwd", "{" * 500, "  "]  # fmt: skip
-VALUES: list[Any] = [None, True, False, 0, 1, -1, 3, 2**31, 2**63, 10**30, -0.0, 0.5, 1e308, 1e-300, [], {}, [[]], [None],
-                     {"a": {"b": []}}, [1, 2], ["a", "b"], {"include_usage": 3}]  # fmt: skip
+TEXTS = [
+    "",
+    "a",
+    "The old sea",
+    "é" * 40,
+    "\ud800",
+    "\x00",
+    "\u202e\x1b[2J",
+    "<script>",
+    "x" * 5000,
+    "\U0001f600",
+    "\n" * 50,
+    "___",
+    "%00",
+    "../../etc/passwd",
+    "{" * 500,
+    "  ",
+]
+VALUES: list[Any] = [
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    3,
+    2**31,
+    2**63,
+    10**30,
+    -0.0,
+    0.5,
+    1e308,
+    1e-300,
+    [],
+    {},
+    [[]],
+    [None],
+    {"a": {"b": []}},
+    [1, 2],
+    ["a", "b"],
+    {"include_usage": 3},
+]
 
 
 class Server:
@@ -90,8 +128,12 @@ class Fuzzer:
         self.chance = chance
         self.endpoints = [(method.upper(), path) for path, methods in schema["paths"].items() for method in methods]
         self.endpoints += [("GET", "/"), ("GET", "/docs"), ("GET", "/openapi.json"), ("GET", "/static/index.html")]
-        self.fields = {name: list(each.get("properties", {})) for name, each in schema["components"]["schemas"].items()}
-        self.names = sorted({field for fields in self.fields.values() for field in fields} | {"nothing", "a" * 300, ""})
+        self.fields = {
+            name: list(each.get("properties", {})) for name, each in schema["components"]["schemas"].items()
+        }
+        self.names = sorted(
+            {field for fields in self.fields.values() for field in fields} | {"nothing", "a" * 300, ""}
+        )
 
     def request(self) -> tuple[str, str, bytes, dict[str, str]]:
         """A method, a path, a body and headers."""
@@ -100,8 +142,19 @@ class Fuzzer:
         if chance.random() < 0.05:
             method = chance.choice(["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW"])
         if chance.random() < 0.05:
-            path = chance.choice(["/%2e%2e/%2e%2e/etc/passwd", "/static/../app.py", "/static/%00", path + "/", path * 50,
-                                  "//", "/v1/%ff", f"{path}?{'a=b&' * 200}", f"{path}?text=%ff&data=%5B"])  # fmt: skip
+            path = chance.choice(
+                [
+                    "/%2e%2e/%2e%2e/etc/passwd",
+                    "/static/../app.py",
+                    "/static/%00",
+                    path + "/",
+                    path * 50,
+                    "//",
+                    "/v1/%ff",
+                    f"{path}?{'a=b&' * 200}",
+                    f"{path}?text=%ff&data=%5B",
+                ]
+            )
         headers = {"Content-Type": "application/json"}
         if path.startswith("/v2"):
             headers, body = {"Content-Type": "application/x-www-form-urlencoded"}, self.form()
@@ -110,10 +163,20 @@ class Fuzzer:
         if chance.random() < 0.1:
             body = self.damage(body)
         if chance.random() < 0.05:
-            headers["Content-Type"] = chance.choice(["", "text/plain", "application/json; charset=utf-16", "multipart/x"])
+            headers["Content-Type"] = chance.choice(
+                ["", "text/plain", "application/json; charset=utf-16", "multipart/x"]
+            )
         if chance.random() < 0.03:
-            headers |= chance.choice([{"Authorization": "Bearer x"}, {"Origin": "http://evil"}, {"Accept": "\x7f"},
-                                      {"X-Long": "y" * 3000}, {"Host": "evil.example"}, {"Expect": "100-continue"}])  # fmt: skip
+            headers |= chance.choice(
+                [
+                    {"Authorization": "Bearer x"},
+                    {"Origin": "http://evil"},
+                    {"Accept": "\x7f"},
+                    {"X-Long": "y" * 3000},
+                    {"Host": "evil.example"},
+                    {"Expect": "100-continue"},
+                ]
+            )
         return method, path, b"" if method == "GET" else body, headers
 
     def json_body(self) -> bytes:
@@ -121,8 +184,18 @@ class Fuzzer:
         body: dict[str, Any] = {"max_actions": chance.randint(1, 4)} if chance.random() < 0.9 else {"max_tokens": 2}
         for name in chance.sample(self.names, chance.randint(0, 5)):
             body[name] = chance.choice(TEXTS) if chance.random() < 0.5 else chance.choice(VALUES)
-        usual = {"prompt": "The", "input_prefix": "a", "input_suffix": "b", "prefix": "a", "suffix": "b", "text": "teh",
-                 "stream": True, "seed": 3, "n": 2, "logprobs": 2}  # fmt: skip
+        usual = {
+            "prompt": "The",
+            "input_prefix": "a",
+            "input_suffix": "b",
+            "prefix": "a",
+            "suffix": "b",
+            "text": "teh",
+            "stream": True,
+            "seed": 3,
+            "n": 2,
+            "logprobs": 2,
+        }
         for name in chance.sample(list(usual), chance.randint(0, 3)):
             body[name] = usual[name]
         return json.dumps(body).encode()
@@ -241,10 +314,18 @@ def send_all(
 def raw_bytes(count: int, chance: random.Random, place: Path) -> Tally:
     """Whatever comes in, the next client is answered."""
     tally, server = Tally(), Server(place)
-    starts = [b"", b"GET / HTTP/1.1\r\n", b"POST /infill HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{",
-              b"\x16\x03\x01\x02\x00", b"GET " + b"/" * 70_000, b"POST /infill HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-              b"fffffff\r\n", b"GET / HTTP/9.9\r\n\r\n", b"A: b\r\n" * 500, b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-              b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"]  # fmt: skip
+    starts = [
+        b"",
+        b"GET / HTTP/1.1\r\n",
+        b"POST /infill HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{",
+        b"\x16\x03\x01\x02\x00",
+        b"GET " + b"/" * 70_000,
+        b"POST /infill HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"A: b\r\n" * 500,
+        b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ]
     try:
         for number in range(count):
             with contextlib.suppress(OSError), socket.create_connection(server.address, 10) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
@@ -116,10 +117,8 @@ def start(words: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] 
 def kill(process: Any) -> bool:
     """SIGKILL for the whole group; whether it was still running."""
     was_running = process.poll() is None
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
     return was_running
 

@@ -17,9 +17,16 @@ from reviser.tokenizer import load
 from torture.trial import reviser, run
 
 TINY = ModelConfig(
-    num_text=257, pad=256, num_layers=1, width=16, num_heads=2, ff_width=16, context=128, max_length=128,
+    num_text=257,
+    pad=256,
+    num_layers=1,
+    width=16,
+    num_heads=2,
+    ff_width=16,
+    context=128,
+    max_length=128,
     operators=("move", "delete"),
-)  # fmt: skip
+)
 
 
 @cache
@@ -52,9 +59,28 @@ class World:
         return ["train", "debug", "--device", "cpu", "--data", str(self.data), "--out", str(out), *words]
 
     def eval_words(self, made: Path, out: Path, model: Path | None = None) -> list[str]:
-        return ["eval", "continuation", str(self.texts), "--ruler", "bytes", "--cut", "--prefix", "12", "--total", "60",
-                "--system", f"ours={model or self.model}", "--generations", str(made), "--device", "cpu", "--seeds",
-                "1,2", "--out", str(out)]  # fmt: skip
+        return [
+            "eval",
+            "continuation",
+            str(self.texts),
+            "--ruler",
+            "bytes",
+            "--cut",
+            "--prefix",
+            "12",
+            "--total",
+            "60",
+            "--system",
+            f"ours={model or self.model}",
+            "--generations",
+            str(made),
+            "--device",
+            "cpu",
+            "--seeds",
+            "1,2",
+            "--out",
+            str(out),
+        ]
 
     def made(self, name: str, *words: object) -> Path:
         """A file or folder that a command makes, once; the last word is where."""
