@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reviser.model.folder import checkpoint_steps
+from reviser.tokenizer import load
 from torture.forked import Forked
 from torture.trial import HANG_S, TRIALS, Tally, Trial, environment, files_of, find_leftovers
 from torture.world import world
@@ -59,6 +60,10 @@ def prepare_words(workers: int) -> Callable[[Path], list[str]]:
 
 
 def tokenizer_words(folder: Path) -> list[str]:
+    made = folder / "tokenizer" / "tokenizer.json"
+    if made.exists():  # then it is whole, and would not be overwritten
+        load(made)
+        made.unlink()
     return ["data", "tokenizer", str(world().corpus), "--size", "300", "--out", str(folder / "tokenizer")]
 
 
