@@ -20,6 +20,7 @@ import json
 import os
 import types
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -350,7 +351,8 @@ def _checked(value: Any, kind: Any, path: str) -> Any:
     if get_origin(kind) is Literal and value in get_args(kind):
         return value
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        with suppress(OverflowError):
+            return float(value)
     if kind in (int, bool, str) and type(value) is kind:
         return value
     raise _wrong(path, value, kind)

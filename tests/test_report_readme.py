@@ -69,6 +69,7 @@ def test_a_tables_number_is_one_that_its_result_has(tmp_path: Path) -> None:
         ("docs/trajectories.md", 1),
         ("docs/training.md", 2),
         ("docs/evaluation.md", 3),
+        ("docs/reliability.md", 1),
     ],
 )
 def test_tables_of_readme_and_docs_are_what_the_results_say(name: str, count: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviser.errors import DataError
+from reviser.errors import ConfigError, DataError
 from reviser.evaluation.generations import Generation, format_generation, read_generations
 from reviser.evaluation.judges.judgments import Judgment, JudgmentFile, read_judgments
 from reviser.files import is_intact, stamp
@@ -82,3 +82,20 @@ def test_a_report_says_nothing_to_the_terminal(tmp_path: Path, capsys: pytest.Ca
     said = "".join(capsys.readouterr())
     assert not {"\x1b", "\x9b", "\u202e"} & set(said)
     assert "\\x1b[2J\\x9b\\u202e" in said
+
+
+def test_a_number_that_no_float_holds_is_refused() -> None:
+    from reviser.config import from_dict
+    from reviser.training.runs import _step_of
+    from reviser.training.settings import OptimizerConfig
+
+    with pytest.raises(ConfigError, match=r"^lr is 1000.*; it must be a number$"):
+        from_dict(OptimizerConfig, {"lr": 10**400})
+    assert _step_of(json.dumps({"step": 10**400})) == float("inf")
+
+
+def test_torch_without_memory_is_told_in_one_line() -> None:
+    from reviser.cli import _explain
+
+    said = "[enforce fail at alloc_cpu.cpp:113] data. DefaultCPUAllocator: not enough memory: ..."
+    assert str(_explain(RuntimeError(said))).startswith("out of memory; use a smaller model")

@@ -330,7 +330,7 @@ def _step_of(line: str) -> float:
     """The step of a line of metrics; infinite where the line is cut short or damaged."""
     try:
         return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return math.inf
 
 

@@ -108,10 +108,10 @@ def read_judgment_file(path: Path) -> Any:
 
 def read_result_file(path: Path) -> Any:
     from reviser.reports.results import read_result
-    from reviser.reports.sections import tables_of
+    from reviser.reports.sections import render
 
     document = read_result(path)
-    tables_of(document)
+    render(path, document)
     # Without the checksum, or what the name of that field may have become.
     return {name: document.get(name) for name in json.loads(world().result.read_text()) if name != "checksum"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import random
 import shutil
@@ -32,7 +33,9 @@ TINY = ModelConfig(
 @cache
 def world() -> World:
     """The one world of this process."""
-    return World(Path(tempfile.mkdtemp(prefix="torture-")))
+    root = Path(tempfile.mkdtemp(prefix="torture-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    return World(root)
 
 
 class World:
