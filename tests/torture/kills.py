@@ -87,18 +87,18 @@ def generate_words(folder: Path) -> list[str]:
 
 
 CASES = [
-    Case("training", "`train`", 100, begin_or_resume, training_content),
-    Case("training by two", "`train` in two gloo processes", 100, begin_or_resume, training_content, 1, 2),
-    Case("prepare", "`data prepare`", 100, prepare_words(1), files_of),
-    Case("prepare by two", "`data prepare` with two workers", 50, prepare_words(2), files_of, 1),
-    Case("eval", "`eval continuation`", 50, eval_words, eval_content),
-    Case("tokenizer", "`data tokenizer`", 50, tokenizer_words, files_of, 1),
-    Case("generate", "`generate --out`", 50, generate_words, files_of, 1),
+    Case("training", "train", 100, begin_or_resume, training_content),
+    Case("training by two", "train in two gloo processes", 100, begin_or_resume, training_content, 1, 2),
+    Case("prepare", "data prepare", 100, prepare_words(1), files_of),
+    Case("prepare by two", "data prepare with two workers", 50, prepare_words(2), files_of, 1),
+    Case("eval", "eval continuation", 50, eval_words, eval_content),
+    Case("tokenizer", "data tokenizer", 50, tokenizer_words, files_of, 1),
+    Case("generate", "generate --out", 50, generate_words, files_of, 1),
 ]
 
 
 def try_case(case: Case, count: int, chance: random.Random, place: Path) -> Tally:
-    """Kill a command `count` times, in chains of a few kills; each chain comes to its end and is compared."""
+    """Kill a command count times, in chains of a few kills; each chain comes to its end and is compared."""
     tally = Tally()
     wanted = finish(case, place / "warm", tally)  # the first one imports and compiles
     began = time.monotonic()
