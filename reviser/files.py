@@ -13,21 +13,30 @@ permissions.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
+import shutil
 import stat
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
+try:
+    import fcntl
+except ImportError:  # Windows: what a killed process left stays
+    fcntl = None  # type: ignore[assignment]
+
 AnyPath = str | os.PathLike[str]
 LOCK = ".lock"
 """The file in a folder that is locked."""
+CHECKSUM = "checksum"
+"""The field of a JSON object that says what all others are: 16 digits of a sha256."""
 
 
 @contextmanager
@@ -39,9 +48,11 @@ def replacing(path: AnyPath) -> Iterator[IO[bytes]]:
             yield file
         return
     target.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(target, ".part")
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
+            _claim(file.fileno())
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -63,6 +74,41 @@ def drop_half_line(path: AnyPath) -> None:
             file.truncate(end)
 
 
+def remove_leftovers(target: Path, suffix: str) -> None:
+    """Remove what killed processes left beside a file or folder that they were to replace: `.NAME.PID` and a suffix.
+
+    Who writes holds a lock on it, which the system ends with the process.
+    """
+    for path in target.parent.glob(f".{glob.escape(target.name)}.*{suffix}"):
+        if path.name[len(target.name) + 2 : -len(suffix)].isdigit():
+            with suppress(OSError):
+                handle = os.open(path, os.O_RDONLY)
+                try:
+                    _claim(handle)
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                finally:
+                    os.close(handle)
+
+
+def _claim(handle: int) -> None:
+    """Lock a file or folder that is being written; OSError where another process has."""
+    if fcntl is not None:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Mark a folder as being written, so that nobody takes it for a killed process's."""
+    handle = os.open(folder, os.O_RDONLY) if fcntl is not None else None
+    try:
+        if handle is not None:
+            _claim(handle)
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
 def write_text(path: AnyPath, text: str, errors: str = "strict") -> None:
     """Write a text file in UTF-8."""
     data = text.encode("utf-8", errors)
@@ -73,6 +119,25 @@ def write_text(path: AnyPath, text: str, errors: str = "strict") -> None:
 def write_json(path: AnyPath, value: Any, indent: int = 1) -> None:
     """Write one JSON document, with a newline behind it."""
     write_text(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n", "backslashreplace")
+
+
+def stamp(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with a checksum of all that is in it.
+
+    >>> is_intact(stamp({"text": "Hi"})), is_intact(stamp({"text": "Hi"}) | {"text": "Ho"}), is_intact({"text": "Hi"})
+    (True, False, True)
+    """
+    return {**record, CHECKSUM: _checksum(record)}
+
+
+def is_intact(record: Mapping[str, Any]) -> bool:
+    """Whether a JSON object is as it was when it was stamped; one that never was has nothing to compare."""
+    return CHECKSUM not in record or record[CHECKSUM] == _checksum(record)
+
+
+def _checksum(record: Mapping[str, Any]) -> str:
+    content = {name: value for name, value in record.items() if name != CHECKSUM}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def hash_file(path: AnyPath) -> str:

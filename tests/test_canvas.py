@@ -243,6 +243,39 @@ def test_impossible_states_are_refused():
         Canvas((1, 2), marks=(0, 1))
 
 
+@settings(max_examples=300)
+@given(states(), st.lists(st.tuples(st.integers(0, 999), st.integers(0, 38), st.integers(0, 60)), max_size=30))
+def test_replay_is_apply_one_after_the_other(state, choices):
+    start, rules = state
+    canvas, actions, wanted = start, [], None
+    for number, text, anything in choices:
+        # One in twenty may be invalid, and then is the last.
+        is_any = number % 20 == 0 or canvas.is_stopped
+        actions.append(ALPHABET.num_text - 20 + anything if is_any else pick_valid(canvas, rules, number, text))
+        try:
+            canvas = apply(canvas, actions[-1], rules)
+        except ActionError as error:
+            wanted = f"action {len(actions) - 1}: {error}"
+            break
+    if wanted is None:
+        assert replay(start, actions, rules) == canvas
+    else:
+        with pytest.raises(ActionError) as caught:
+            replay(start, actions, rules)
+        assert str(caught.value) == wanted
+
+
+def test_replay_of_a_long_trajectory_copies_no_canvas(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("the canvas was copied")
+
+    monkeypatch.setattr("reviser.canvas.apply", refuse)
+    rules, count = Rules(ALPHABET, frozenset({"jump"}), max_length=100_000), 50_000
+    ends = (ALPHABET.jump(place) for place in range(count))
+    actions = [action for place in ends for action in (7, 8, place)]
+    assert len(replay(Canvas(), actions[:-1], rules).tokens) == 2 * count
+
+
 def test_replay_says_which_action_was_bad():
     with pytest.raises(ActionError, match=r"^action 1: MOVE \+2 at cursor 1 of 1 tokens"):
         replay(Canvas(), (5, ALPHABET.move(2)), ALL)

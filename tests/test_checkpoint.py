@@ -86,7 +86,7 @@ def test_a_model_is_loaded_in_any_dtype(folder: Path) -> None:
 
 def test_a_folder_of_before_still_loads(folder: Path) -> None:
     described = json.loads((folder / "config.json").read_text())
-    for name in ("weights", "trained", "notes", "weights_sha256"):
+    for name in ("weights", "trained", "notes", "weights_sha256", "settings_sha256"):
         del described[name]
     (folder / "config.json").write_text(json.dumps(described))
     before = from_pretrained(folder).embedding.weight
@@ -210,6 +210,22 @@ def test_a_config_of_another_kind_is_refused(folder: Path, change: dict[str, int
     with pytest.raises(CheckpointError) as caught:
         from_pretrained(folder)
     assert text in str(caught.value)
+
+
+def test_settings_that_were_changed_are_refused(folder: Path) -> None:
+    path = folder / "config.json"
+    good = path.read_text()
+    path.write_text(good.replace('"rope_theta": 10000.0', '"rope_theta": 10001.0'))
+    with pytest.raises(
+        CheckpointError, match=r"the settings in config\.json are not those that were saved \(.*remove"
+    ):
+        from_pretrained(folder)
+    described = json.loads(path.read_text())
+    del described["settings_sha256"]
+    path.write_text(json.dumps(described))
+    assert from_pretrained(folder).config.rope_theta == 10001, "on purpose"
+    path.write_text(good.replace('"notes": ""', '"notes": "Mine."'))
+    from_pretrained(folder)
 
 
 def test_the_tokenizer_comes_back_and_must_be_the_one_it_was(folder: Path) -> None:

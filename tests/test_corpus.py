@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import pickle
 import random
+import re
 import subprocess
 import sys
 import time
@@ -446,7 +447,10 @@ def test_opening_names_what_is_wrong(corpus: Path, tmp_path: Path) -> None:
         "{": r"data\.json: damaged \(",
         "{}": r"data\.json: not the header of a data folder",
         good.replace('"version": 1', '"version": 9'): "version 9, but this program reads version 1",
-        good.replace('"num_duplicates"', '"number"'): r"data\.json: damaged \(setting num_duplicates is missing\)",
+        good.replace('"num_bytes": ', '"num_bytes": 1', 1): r"data\.json: damaged, its checksum is not that of",
+        re.sub(r',\s*"checksum": "\w+"', "", good.replace('"num_duplicates"', '"number"')): (
+            r"data\.json: damaged \(setting num_duplicates is missing\)"
+        ),
     }
     for damaged, text in damages.items():
         (out / "data.json").write_text(damaged)

@@ -31,6 +31,7 @@ from reviser.evaluation.judges.arena import (
     refuse_empty,
 )
 from reviser.evaluation.metrics.win_rates import agreement, fit, pairings, position_bias, score, strengths, wilson
+from reviser.files import stamp
 
 
 def write(system: str, prompt: int, text: str = "some words", seed: int = 0, prefix: str = "Once") -> Generation:
@@ -368,7 +369,7 @@ def test_scoring_again_needs_judgments_alone(tmp_path: Path, capsys: pytest.Capt
     run(Reader(), make_pairs(write_all("abc", 4), both_orders=True), path)
     assert arena("--judgments", path, "--json", "--out", out) == 0
     printed: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert printed == json.loads(out.read_text("utf-8"))
+    assert stamp(printed) == json.loads(out.read_text("utf-8"))
     assert printed["kind"] == "arena"
     assert printed["config"]["judge"] == "reader"
     assert [(row["system"], row["opponent"], row["wins"]) for row in printed["rows"]] == [

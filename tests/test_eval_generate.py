@@ -30,6 +30,7 @@ from reviser.evaluation.generations import (
 from reviser.evaluation.measures import Measure
 from reviser.evaluation.prompts import Lengths, continuation_prompts, infill_prompts
 from reviser.evaluation.systems import Budget, CausalSystem, open_system
+from reviser.files import stamp
 from reviser.model.checkpoint import read_config, save_pretrained
 from reviser.model.transformer import Transformer
 from reviser.reports.results import write_result
@@ -217,7 +218,7 @@ def test_the_result_is_written_where_the_user_says(
     ]
     assert main([*words, "--seeds", "1", "--device", "cpu", "--json", "--out", str(out)]) == 0
     result = json.loads(out.read_text("utf-8"))
-    assert result == json.loads(capsys.readouterr().out)
+    assert result == stamp(json.loads(capsys.readouterr().out))
     assert result["kind"] == "generations"
     assert result["generations"] == {str(made): hashlib.sha256(made.read_bytes()).hexdigest()}
     assert result["rows"][0]["maker"] == read_generations(made)[0].maker

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import math
 import os
@@ -33,7 +34,7 @@ from tiny import (
 from reviser.data.corpus import prepare
 from reviser.data.shards import read_header
 from reviser.errors import CheckpointError, ConfigError, DivergenceError
-from reviser.files import locked
+from reviser.files import locked, stamp
 from reviser.tokenizer import load as load_tokenizer
 from reviser.training.recipes import RECIPES
 from reviser.training.runs import MODEL, OPTIMIZER, STATE, Run
@@ -138,6 +139,29 @@ def test_a_run_without_a_checkpoint_says_so(half: Path, tmp_path: Path, capsys: 
     assert fail(capsys, "--resume", run).startswith(f"{run / 'run.json'} is missing or damaged (")
 
 
+def test_a_changed_or_newer_run_file_is_named(half: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = copied(half, tmp_path)
+    path, good = run / "run.json", (run / "run.json").read_text()
+    assert json.loads(good)["format"] == "reviser run"
+    path.write_text(good.replace('"data": "', '"data": "x'))
+    line = fail(capsys, "--resume", run)
+    assert (
+        line == f"{path} is missing or damaged (its checksum is not that of what it says); copy the run folder again"
+    )
+    path.write_text(json.dumps(stamp(json.loads(good) | {"version": 3})))
+    line = fail(capsys, "--resume", run)
+    assert line.startswith(f"{path} has the format reviser run 3; this version reads reviser run 2; resume")
+    before = {name: value for name, value in json.loads(good).items() if name not in ("format", "checksum")}
+    path.write_text(json.dumps(before | {"version": "0.1.0"}))
+    assert Run.open(run)[2] == before["data"]
+    path.write_text(good)
+    config = run / "config.json"
+    config.write_text(config.read_text().replace('"seed": ', '"seed": 1', 1))
+    assert fail(capsys, "--resume", run).startswith("the settings in config.json are not those that were saved (")
+    config.write_text(config.read_text().replace('"version": 1', '"version": 5', 1))
+    assert fail(capsys, "--resume", run) == f"the config {config} has the version 5; this version reads 1"
+
+
 def complain(run: Path, state: dict[str, Any]) -> str:
     """Why a run's checkpoint cannot be loaded; nothing where it can, and then it holds that state."""
     try:
@@ -203,7 +227,7 @@ def test_a_run_goes_on_with_its_own_data_alone(
     lines = source.read_text().splitlines(keepends=True)
     source.write_text("".join(reversed(lines)))
     about = json.loads((run / "run.json").read_text()) | {"data": str(tmp_path / "again" / "data")}
-    (run / "run.json").write_text(json.dumps(about))
+    (run / "run.json").write_text(json.dumps(stamp(about)))
     prepare([source], tmp_path / "again" / "data", load_tokenizer("bytes"), holdout=0.1)
     old, new = (read_header(each).sha256[:12] for each in (data, tmp_path / "again" / "data"))
     assert fail(capsys, "--resume", run) == (
@@ -317,12 +341,11 @@ def test_a_model_that_cannot_be_written_is_named(data: Path, tmp_path: Path) -> 
     trainer = make_trainer(data, "train.steps=1")
     trainer.run = Run.create(tmp_path / "run", trainer.settings, str(data))
     trainer.train()
-    (tmp_path / "run" / f".model.{os.getpid()}.new").touch()
-    path = tmp_path / "run" / "model"
-    with pytest.raises(
-        CheckpointError, match=f"^cannot write {path}: File exists; the checkpoint of step 1 is intact;"
-    ):
-        trainer.finish()
+    path, text = tmp_path / "run" / "model", "File exists; the checkpoint of step 1 is intact;"
+    with (tmp_path / "run" / f".model.{os.getpid()}.new").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(CheckpointError, match=f"^cannot write {path}: {text}"):
+            trainer.finish()
 
 
 def test_a_run_is_continued_by_one_process_at_a_time(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -53,3 +57,23 @@ def test_a_file_whose_writing_fails_is_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(TypeError), replacing(tmp_path / "mine.txt") as file:
         file.writelines([b"half", "no bytes"])  # type: ignore[list-item]
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("mine.txt", "before")]
+
+
+def test_what_a_killed_process_left_is_removed_and_what_another_writes_is_not(tmp_path: Path) -> None:
+    target, own = tmp_path / "note.txt", tmp_path / ".note.txt.mine.part"
+    left, alive = (tmp_path / f".note.txt.{number}.part" for number in (2_000_000_001, 2_000_000_002))
+    for path in (left, alive, own):
+        path.write_text("half")
+    with alive.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        write_text(target, "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([target.name, alive.name, own.name])
+
+
+def test_a_killed_writer_leaves_nothing_that_the_next_one_does_not_remove(tmp_path: Path) -> None:
+    target = tmp_path / "tokenizer.json"
+    code = "import os, sys; from reviser.files import replacing\nwith replacing(sys.argv[1]): os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", code, str(target)], check=False).returncode == -signal.SIGKILL
+    assert [path.suffix for path in tmp_path.iterdir()] == [".part"]
+    write_text(target, "{}")
+    assert list(tmp_path.iterdir()) == [target]

@@ -83,6 +83,7 @@ def test_a_marker_may_ask_for_some_rows_and_columns() -> None:
         ("docs/trajectories.md", 1),
         ("docs/training.md", 2),
         ("docs/evaluation.md", 3),
+        ("docs/reliability.md", 1),
     ],
 )
 def test_tables_of_readme_and_docs_are_what_the_results_say(name: str, count: int) -> None:

@@ -29,11 +29,9 @@ from tiny import (
 )
 
 from reviser.cli import main
-from reviser.config import load as load_config
 from reviser.errors import CheckpointError
 from reviser.model.checkpoint import find, from_pretrained, tokenizer_of, weights
-from reviser.training.runs import Run
-from reviser.training.settings import RunConfig
+from reviser.training.runs import Run, read_settings
 
 # Muon computes in bf16, which some CPUs do by other means.
 pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
@@ -110,7 +108,7 @@ def test_a_finished_run_stays_finished(whole: Path, tmp_path: Path, capsys: pyte
 def test_settings_changed_on_the_way_are_kept(half: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = copied(half, tmp_path)
     assert train("--resume", run, "--set", "train.steps=6", "--steps", 1) == 0
-    assert load_config(RunConfig, run / "config.json").train.steps == 6
+    assert read_settings(run).train.steps == 6
     assert "settings changed: train.steps=6" in (run / "log.txt").read_text()
     assert train("--resume", run) == 0
     assert max(losses(run)) == 6
@@ -118,17 +116,27 @@ def test_settings_changed_on_the_way_are_kept(half: Path, tmp_path: Path, capsys
     assert train("--resume", run, "--set", "train.keep=9", "--show") == 0
     shown = json.loads(capsys.readouterr().out)["train"]
     assert (shown["steps"], shown["keep"]) == (6, 9)
-    assert load_config(RunConfig, run / "config.json").train.keep == 2
+    assert read_settings(run).train.keep == 2
 
 
 # what a run leaves
 
 
 def test_a_run_folder_explains_itself(whole: Path, data: Path) -> None:
-    assert load_config(RunConfig, whole / "config.json") == settings(*HARD)
+    assert read_settings(whole) == settings(*HARD)
     about = json.loads((whole / "run.json").read_text())
     assert about["data"] == str(data)
-    assert {"version", "commit", "command", "torch", "python", "hardware", "started"} < about.keys()
+    assert {
+        "format",
+        "version",
+        "reviser",
+        "commit",
+        "command",
+        "torch",
+        "python",
+        "hardware",
+        "started",
+    } < about.keys()
     steps = [line for line in metrics(whole) if "loss_nats" in line]
     wanted = {
         "step",

@@ -22,7 +22,7 @@ from reviser.data.shards import Shards
 from reviser.errors import DataError
 from reviser.evaluation.correction.tasks import _read_held_out
 from reviser.evaluation.prompts import read_named
-from reviser.files import hash_file
+from reviser.files import hash_file, stamp
 from reviser.tokenizer import load
 
 Array = npt.NDArray[Any]
@@ -48,7 +48,7 @@ def sign(folder: Path) -> None:
                 split[f"{kind}_sha256"] = hash_file(folder / f"{name}.{kind}.npy")
         for shard in split["shards"]:
             shard["sha256"] = hash_file(folder / shard["file"])
-    (folder / "data.json").write_text(json.dumps(header))
+    (folder / "data.json").write_text(json.dumps(stamp(header)))
 
 
 def put(place: int, value: int) -> Callable[[Array], Array]:
@@ -84,7 +84,7 @@ def test_an_index_that_leads_outside_its_shards_is_refused(
 def test_shards_that_hold_other_documents_than_their_split_are_refused(folder: Path) -> None:
     header = json.loads((folder / "data.json").read_text())
     header["splits"]["train"]["shards"][0]["num_documents"] += 1
-    (folder / "data.json").write_text(json.dumps(header))
+    (folder / "data.json").write_text(json.dumps(stamp(header)))
     with pytest.raises(DataError, match=r"data\.json: the shards of split train hold \d+ documents, the split \d+;"):
         Shards.open(folder)
 
@@ -111,6 +111,15 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("name", ["../train-00000.bin", "/etc/passwd", "..", "", "\0", "train-00000.bin\n"])
+def test_a_shard_that_is_named_elsewhere_is_refused(folder: Path, name: str) -> None:
+    header = json.loads((folder / "data.json").read_text())
+    header["splits"]["train"]["shards"][0]["file"] = name
+    (folder / "data.json").write_text(json.dumps(stamp(header)))
+    with pytest.raises(DataError, match=r"splits\.train names the file '.*', which is no shard of this folder"):
+        Shards.open(folder)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(data=st.data(), is_finished=st.booleans())
 def test_data_json_with_any_value_changed_is_read_or_refused_in_one_line(
@@ -121,7 +130,7 @@ def test_data_json_with_any_value_changed_is_read_or_refused_in_one_line(
         header = json.loads((changed / "data.json").read_text())
         *way, last = data.draw(st.sampled_from(places_of(header)))
         functools.reduce(lambda value, key: value[key], way, header)[last] = data.draw(st.sampled_from(VALUES))
-        (changed / "data.json").write_text(json.dumps(header))
+        (changed / "data.json").write_text(json.dumps(stamp(header) if data.draw(st.booleans()) else header))
         try:
             if is_finished:
                 shards = Shards.open(changed)

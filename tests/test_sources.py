@@ -8,6 +8,7 @@ import lzma
 import os
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,28 @@ def test_packed_files_made_of_several_parts_are_read_whole(tmp_path: Path) -> No
     (tmp_path / "b.jsonl.xz").write_bytes(b"".join(map(lzma.compress, parts)))
     (tmp_path / "c.jsonl.zst").write_bytes(b"".join(map(zstandard.compress, parts)))
     assert texts_of(tmp_path) == 3 * TEXTS
+
+
+def test_an_xz_file_that_asks_for_gigabytes_is_refused(tmp_path: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": 1 << 20}]
+    packed = bytearray(lzma.compress(b'{"text": "Hi."}\n', filters=filters))
+    # The dictionary's size in the header, and the header's checksum behind it.
+    place = packed.index(b"\x21\x01\x10", 12) + 2
+    packed[place] = 40  # 4 GiB
+    packed[20:24] = zlib.crc32(packed[12:20]).to_bytes(4, "little")
+    path = tmp_path / "a.jsonl.xz"
+    path.write_bytes(packed)
+    with pytest.raises(
+        DataError, match=r"a\.jsonl\.xz: unpacking it takes more than 256 MiB of memory; pack it with a"
+    ):
+        list(read_documents([path]))
+
+
+def test_zeros_may_stand_between_the_streams_of_an_xz_file(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl.xz").write_bytes(
+        b"\0\0\0\0".join(lzma.compress(as_lines([text])) for text in "ab") + b"\0" * 8
+    )
+    assert [document.text for document in read_documents([tmp_path])] == ["a", "b"]
 
 
 def test_a_large_zstandard_file_is_read_in_pieces(tmp_path: Path) -> None:

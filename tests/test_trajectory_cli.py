@@ -13,6 +13,7 @@ from reviser import plugins
 from reviser.actions import OPERATORS
 from reviser.canvas import Rules, protect
 from reviser.cli import build_parser, main
+from reviser.files import stamp
 from reviser.orders.record import Draft, Trajectory, dump_records, to_record
 from reviser.orders.registry import ORDERS
 from reviser.tokenizer import load
@@ -264,7 +265,7 @@ def test_an_index_that_is_not_there_and_another_tokenizer_are_refused(capsys, ma
     other = run(capsys, "trajectory", "show", str(made), "--tokenizer", "default")[2]
     assert "this trajectory was made with another tokenizer than default" in other
     record = json.loads(made.read_text("utf8").splitlines()[0]) | {"tokenizer": "bytes"}
-    made.write_text(json.dumps(record), "utf8")
+    made.write_text(json.dumps(stamp(record)), "utf8")
     other = run(capsys, "trajectory", "show", str(made))[2]
     assert "another tokenizer than default (257 tokens, not 8192, or another end of text); give the right" in other
 
@@ -290,10 +291,20 @@ def test_a_file_that_is_not_utf8_is_refused(capsys, tmp_path):
     assert run(capsys, "trajectory", "check", str(path))[2] == expected
 
 
+def test_a_record_that_was_changed_or_is_of_another_version_is_named(capsys, made):
+    first, *_ = made.read_text("utf8").splitlines()
+    made.write_text(first.replace('"seed": [3,', '"seed": [9,'), "utf8")
+    said = run(capsys, "trajectory", "show", str(made))[2]
+    assert said == f"error: {made}, line 1: its checksum is not that of its fields: it is damaged or was changed\n"
+    made.write_text(first.replace('"version": 1', '"version": 7'), "utf8")
+    said = run(capsys, "trajectory", "show", str(made))[2]
+    assert said == f"error: {made}, line 1: it is of version 7, and this program reads version 1\n"
+
+
 def test_nothing_in_a_trajectory_speaks_to_the_terminal(capsys, tmp_path):
     path = tmp_path / "hostile.jsonl"
     made = run(capsys, "trajectory", "make", "a\x1b[2Jb\x9bc\u202ed\te\nf", "--tokenizer", "bytes")[1]
-    path.write_text(json.dumps(json.loads(made) | {"order": "[/red]\x1b"}), "utf8")
+    path.write_text(json.dumps(stamp(json.loads(made) | {"order": "[/red]\x1b"})), "utf8")
     code, out, _ = run(capsys, "trajectory", "show", str(path))
     assert code == 0
     assert not {"\x1b", "\x9b", "\u202e"} & set(out)

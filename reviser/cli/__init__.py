@@ -173,7 +173,7 @@ def _explain(error: Exception) -> str | None:
 
 def _is_out_of_memory(text: str) -> bool:
     """Whether it is PyTorch's way to say so, on a GPU or a CPU."""
-    return "out of memory" in text or "can't allocate memory" in text
+    return any(words in text for words in ("out of memory", "can't allocate memory", "not enough memory"))
 
 
 def _prepare_streams() -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reviser.cli.shared.command import add_command
-from reviser.errors import ConfigError, DataError
+from reviser.errors import ConfigError, DataError, make_visible
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -52,7 +52,7 @@ def run_report(args: argparse.Namespace) -> int:
         raise ConfigError("--check needs --readme, the file to check")
     report = read_report(args.results)
     for complaint in report.complaints:
-        print(complaint, file=sys.stderr)
+        print(make_visible(" ".join(complaint.splitlines())), file=sys.stderr)
     if not report.sections:
         return 1
     if args.markdown is not None:
@@ -61,7 +61,7 @@ def run_report(args: argparse.Namespace) -> int:
         write_file(args.html, write_html(report.sections))
     is_same = args.readme is None or _fill(args.readme, report.short, args.check)
     if args.markdown is args.html is args.readme is None:
-        print(write_markdown(report.sections), end="")
+        print("\n".join(map(make_visible, write_markdown(report.sections).split("\n"))), end="")
     return 0 if is_same and not report.complaints else 1
 
 

@@ -23,15 +23,15 @@ import dataclasses
 import functools
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
-from reviser import files
+from reviser import compiled, files
 from reviser.config import from_dict
 from reviser.errors import ConfigError, DataError, TokenizerError
 from reviser.files import hash_file
@@ -40,6 +40,7 @@ from reviser.tokenizer import Tokenizer, load
 FORMAT, VERSION = "reviser data", 1
 HEADER = "data.json"
 SPLITS = ("train", "heldout")
+SHARD_NAME = re.compile(r"[a-z]+-\d{5,}\.bin")
 
 Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
@@ -126,13 +127,15 @@ def read_json(folder: Path) -> dict[str, Any]:
         raise DataError(f"{folder}: not a data folder: it has no {HEADER}; make one with: reviser data prepare")
     try:
         parts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: damaged ({error}); prepare the folder again") from error
     if not isinstance(parts, dict) or parts.get("format") != FORMAT:
         raise DataError(f"{path}: not the header of a data folder; make one with: reviser data prepare")
     if parts.get("version") != VERSION:
         found = parts.get("version")
         raise DataError(f"{path}: version {found}, but this program reads version {VERSION}; prepare it again")
+    if not files.is_intact(parts):
+        raise DataError(f"{path}: damaged, its checksum is not that of what it says; prepare the folder again")
     return parts
 
 
@@ -159,16 +162,16 @@ def _check_splits(splits: dict[str, Split]) -> None:
         for part in parts:
             if min(part.num_documents, part.num_tokens) < 0:
                 raise ConfigError(f"splits.{name} has counts below 0")
-        if outside := [shard.file for shard in split.shards if Path(shard.file).name != shard.file]:
-            raise ConfigError(f"splits.{name} names the file {outside[0]!r}, which is not in the folder")
+        if other := [shard.file for shard in split.shards if not SHARD_NAME.fullmatch(shard.file)]:
+            raise ConfigError(f"splits.{name} names the file {other[0]!r}, which is no shard of this folder")
 
 
 def write_json(folder: Path, parts: dict[str, Any]) -> None:
     """Replace data.json, whole or not at all."""
-    files.write_json(folder / HEADER, parts)
+    files.write_json(folder / HEADER, files.stamp(parts))
 
 
-@njit(nogil=True, cache=True)
+@compiled.jit()
 def copy_stretches(
     tokens: npt.NDArray[Any], places: npt.NDArray[Any], sizes: npt.NDArray[Any], to: npt.NDArray[Any],
     out: npt.NDArray[np.int32],

@@ -14,7 +14,8 @@ import importlib
 import io
 import lzma
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -23,7 +24,9 @@ from reviser.errors import DataError, MissingPackageError
 PACKINGS = (".gz", ".xz", ".zst")
 ROWS_AT_ONCE = 1000
 PACKED_AT_ONCE = 1 << 11
-"""Bytes of a .zst file that are unpacked at once; four of them can become 128 KiB."""
+"""Bytes that are unpacked at once; of a .zst file four of them can become 128 KiB."""
+MOST_MEMORY = 1 << 28
+"""Bytes that unpacking an .xz file may take: `xz -9` asks for 65 MiB, and a hostile file for 4 GiB."""
 
 
 def unpack(packed: IO[bytes], packing: str) -> IO[bytes]:
@@ -31,17 +34,23 @@ def unpack(packed: IO[bytes], packing: str) -> IO[bytes]:
     if packing == ".gz":
         return cast(IO[bytes], gzip.open(packed))
     if packing == ".xz":
-        return cast(IO[bytes], lzma.open(packed))
-    return io.BufferedReader(_Zstd(packed), 1 << 20) if packing == ".zst" else packed
+        return _stream(packed, partial(lzma.LZMADecompressor, memlimit=MOST_MEMORY), lzma.LZMAError)
+    if packing == ".zst":
+        library = _import("zstandard", "reading .zst files")
+        return _stream(packed, lambda: library.ZstdDecompressor().decompressobj(), library.ZstdError)
+    return packed
 
 
-class _Zstd(io.RawIOBase):
-    """Unlike the package's own stream it notices when the file is cut short."""
+def _stream(packed: IO[bytes], begin: Callable[[], Any], failure: type[Exception]) -> IO[bytes]:
+    return io.BufferedReader(_Frames(packed, begin, failure), 1 << 20)
 
-    def __init__(self, packed: IO[bytes]) -> None:
-        self._packed = packed
-        self._library = _import("zstandard", "reading .zst files")
-        self._frame = self._library.ZstdDecompressor().decompressobj()
+
+class _Frames(io.RawIOBase):
+    """A file of compressed frames, unpacked bit by bit; one that is cut short is noticed."""
+
+    def __init__(self, packed: IO[bytes], begin: Callable[[], Any], failure: type[Exception]) -> None:
+        self._packed, self._begin, self._failure = packed, begin, failure
+        self._frame = begin()
         self._is_inside = False
         self._ready = memoryview(b"")
 
@@ -62,12 +71,18 @@ class _Zstd(io.RawIOBase):
 
     def _feed(self, data: bytes) -> bytes:
         if self._frame.eof:
-            self._frame = self._library.ZstdDecompressor().decompressobj()
+            self._frame = self._begin()
+            data = data.lstrip(b"\0")  # which may stand between the frames of an .xz file
         try:
             out: bytes = self._frame.decompress(data)
-        except self._library.ZstdError as error:
+        except self._failure as error:
+            if "Memory usage limit" in str(error):
+                raise DataError(
+                    f"{getattr(self._packed, 'name', 'the file')}: unpacking it takes more than "
+                    f"{MOST_MEMORY >> 20} MiB of memory; pack it with a smaller dictionary, as xz -9 does"
+                ) from None
             raise OSError(str(error)) from error
-        self._is_inside = not self._frame.eof
+        self._is_inside = not self._frame.eof and (self._is_inside or bool(data))
         return out
 
 

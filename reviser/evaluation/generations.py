@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from reviser.errors import ConfigError, DataError
-from reviser.files import drop_half_line, locked
+from reviser.files import drop_half_line, is_intact, locked, stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,8 @@ FIELD_TYPES = {
 }  # fmt: skip
 """The types of a generation's fields in JSON; what is in a trajectory's record is checked where it is used."""
 OPTIONAL = ("maker", "kind")
+VERSION = 1
+"""Of a line; one that does not say its own is of this version, and one without a checksum is not checked."""
 
 
 def read_generations(path: str | os.PathLike[str]) -> list[Generation]:
@@ -93,8 +95,10 @@ def _read_line(line: str, where: str) -> Generation:
     try:
         record = json.loads(line)
         _check_fields(record)
+        if not is_intact(record):
+            raise ValueError("its checksum is not that of its fields: it is damaged or was changed")
         return Generation(**{field.name: record[field.name] for field in fields(Generation) if field.name in record})
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{where}: not a generation ({error}); remove the line or generate again") from None
 
 
@@ -102,6 +106,8 @@ def _check_fields(record: Any) -> None:
     """Say which fields a record lacks, or has with a value of another type."""
     if not isinstance(record, dict):
         raise TypeError("it is not an object")
+    if record.get("version", VERSION) != VERSION:
+        raise TypeError(f"it is of version {record['version']!r}, and this program reads version {VERSION}")
     if lacking := [name for name in FIELD_TYPES if name not in record and name not in OPTIONAL]:
         raise TypeError(f"it lacks {', '.join(lacking)}")
     for name, kind in FIELD_TYPES.items():
@@ -110,6 +116,11 @@ def _check_fields(record: Any) -> None:
             raise TypeError(f"its {name} is {record[name]!r}, which is not of type {kind.__name__}")
     if not isinstance(record.get("record"), dict | None):
         raise TypeError(f"its record is {record['record']!r}, which is not a JSON object")
+
+
+def format_generation(generation: Generation) -> str:
+    """The line of a generation, without its end."""
+    return json.dumps(stamp({"version": VERSION, **asdict(generation)}), ensure_ascii=False)
 
 
 @contextmanager
@@ -140,7 +151,7 @@ class GenerationFile:
     def add(self, generations: Iterable[Generation]) -> None:
         """Write generations behind the others, whole lines at once."""
         new = list(generations)
-        lines = "".join(json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in new)
+        lines = "".join(format_generation(each) + "\n" for each in new)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:

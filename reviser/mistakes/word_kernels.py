@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from reviser import compiled
 from reviser.mistakes.mistake_table import (
     APOSTROPHE,
     CAPITAL,
@@ -40,8 +40,7 @@ from reviser.mistakes.mistake_table import (
 )
 
 Array = npt.NDArray[Any]
-OPTIONS: Any = {"nogil": True, "cache": True, "error_model": "numpy", "_nrt": False}
-bare: Any = njit(**OPTIONS)
+bare = compiled.jit(_nrt=False)
 """Without numba's counting of references, which took two thirds of the time: no function here makes an array."""
 
 whole: Any = np.int64

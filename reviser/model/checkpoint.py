@@ -25,7 +25,7 @@ from reviser import config as settings
 from reviser import tokenizer as tokenizers
 from reviser.config import ModelConfig
 from reviser.errors import CheckpointError, TokenizerError
-from reviser.files import hash_file
+from reviser.files import claimed, hash_file, remove_leftovers
 from reviser.model.card import model_card
 from reviser.model.conditioning import try_canvas
 from reviser.model.folder import (
@@ -214,12 +214,16 @@ def _check_free(target: Path) -> None:
 def replacing_folder(target: Path) -> Iterator[Path]:
     """A new folder that takes the place of `target` when the block ends without an error."""
     part, old = (target.with_name(f".{target.name}.{os.getpid()}.{kind}") for kind in ("new", "old"))
-    part.mkdir(parents=True)
+    part.parent.mkdir(parents=True, exist_ok=True)
+    for suffix in (".new", ".old"):
+        remove_leftovers(target, suffix)
+    part.mkdir()
     try:
-        yield part
-        if target.exists():
-            target.rename(old)
-        part.rename(target)
+        with claimed(part):
+            yield part
+            if target.exists():
+                target.rename(old)
+            part.rename(target)
     finally:
         for leftover in (part, old):
             shutil.rmtree(leftover, ignore_errors=True)

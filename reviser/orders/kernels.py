@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from reviser import compiled
 from reviser.actions import DELETE, JUMPS, MAX_MOVE_EXPONENT, MOVES, STOP
 
 Ints = npt.NDArray[np.int32]
@@ -36,7 +36,7 @@ _GOLDEN, _MIX1, _MIX2 = (
     np.uint64(0x94D049BB133111EB),
 )
 
-jit = njit(nogil=True, cache=True, error_model="numpy")
+jit = compiled.jit()
 
 
 @jit

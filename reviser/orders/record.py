@@ -28,7 +28,11 @@ from typing import Any
 from reviser.actions import Alphabet
 from reviser.canvas import CLOSED, FIXED, Canvas, Rules, apply, check_marks, protect, replay
 from reviser.errors import ActionError, ConfigError, DataError, ReviserError, TrajectoryError
+from reviser.files import is_intact, stamp
 from reviser.orders.history import draft_history
+
+VERSION = 1
+"""Of a line; one that does not say its own is of this version, and one without a checksum is not checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +228,8 @@ def from_record(record: dict[str, Any]) -> Trajectory:
         raise TrajectoryError(
             "the draft actions are not the tokens in order followed by the way to the visits and the cursor"
         )
+    if not is_intact(record):
+        raise TrajectoryError("its checksum is not that of its fields: it is damaged or was changed")
     return Trajectory(draft, actions, has_loss, log_q)
 
 
@@ -273,6 +279,8 @@ def parse_record(line: str) -> dict[str, Any]:
         raise TrajectoryError(f"not JSON ({error})") from None
     if not isinstance(record, dict):
         raise TrajectoryError(f"expected a JSON object, not {type(record).__name__}")
+    if record.get("version", VERSION) != VERSION:
+        raise TrajectoryError(f"it is of version {record['version']!r}, and this program reads version {VERSION}")
     return record
 
 
@@ -286,4 +294,6 @@ def read_trajectories(path: Path | str) -> Iterator[Trajectory]:
 
 
 def dump_records(records: Iterable[dict[str, Any]]) -> str:
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    """The content of a trajectory file."""
+    stamped = (stamp({"version": VERSION, **record}) for record in records)
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in stamped)

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from reviser import compiled
 from reviser.actions import DELETE, JUMP, JUMPS, MAX_MOVE_EXPONENT, MOVES, NUM_SPECIAL, OPERATORS, REPLACE, STOP
 from reviser.canvas import CLOSED, FIXED, Rules
 
@@ -45,7 +45,7 @@ _FORTH = np.array([sum(1 << (MOVES + 2 * i) for i in range(n)) for n in range(11
 _BACK = _FORTH << 1
 _BITS = np.array([min(i.bit_length(), MAX_MOVE_EXPONENT + 1) for i in range(1024)], np.int64)
 
-jit = njit(nogil=True, cache=True, error_model="numpy")
+jit = compiled.jit()
 
 
 def missing_operators(rules: Rules) -> list[str]:

@@ -334,7 +334,7 @@ def _flatten(row: Row, before: str = "") -> dict[str, Any]:
 
 HOW = ("config", "seed", "command", "reviser", "commit", "hardware", "date")
 """What every result says of itself; stands last."""
-SHARED = ("format", "version", "kind", "columns", "measured_by", "others")
+SHARED = ("format", "version", "checksum", "kind", "columns", "measured_by", "others")
 """What the tables show already, or every result has."""
 OBJECTS = ("evaluator", "texts", "generations", "config")
 """Fields that may be objects and are no data."""

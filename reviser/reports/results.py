@@ -70,6 +70,11 @@ def read_result(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
         raise DataError(f"{path}: not a result: it has no field `kind`; {RESULTS}")
     _check_version(path, document)
+    if not files.is_intact(document):
+        raise DataError(
+            f"{path}: its checksum is not that of its numbers, so it is damaged or was changed; copy it again, or "
+            "measure again"
+        )
     rows = document.get("rows")
     if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
         raise DataError(
@@ -153,6 +158,6 @@ def write_result(result: Document, path: str | os.PathLike[str]) -> None:
             "finite numbers; make it null, or leave it out"
         )
     try:
-        files.write_text(path, format_result(result), errors="backslashreplace")
+        files.write_text(path, format_result(files.stamp(result)), errors="backslashreplace")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); give another file") from None

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reviser import files
 from reviser.errors import ConfigError, DataError
-from reviser.reports import gap_tables, kinds, paper_tables, proofreading, redraft_tables, speeds
+from reviser.reports import gap_tables, kinds, paper_tables, proofreading, redraft_tables, reliability, speeds
 from reviser.reports.results import Document, read_result
 from reviser.reports.tables import Section, Table
 
@@ -38,6 +38,7 @@ RENDERERS: dict[str, Callable[[Document], list[Table]]] = {
     "train_speed": speeds.train_speed,
     "decode": speeds.decode,
     "trajectory_speed": speeds.trajectory_speed,
+    "faults": reliability.faults,
 }
 """By kind, in the order in which a report shows them; other kinds come last, as one table of their rows."""
 SHORT: dict[str, Callable[[Document], Table]] = {

@@ -40,7 +40,7 @@ from torch import Tensor
 
 from reviser import __version__, config
 from reviser.errors import CheckpointError, ReviserError
-from reviser.files import LOCK, hash_file, locked, write_text
+from reviser.files import LOCK, hash_file, is_intact, locked, stamp, write_json, write_text
 from reviser.model.folder import CHECKPOINTS, CONFIG, RUN, WEIGHTS, FolderConfig, checkpoint_steps, find
 from reviser.tokenizer import Tokenizer
 from reviser.training.settings import RunConfig, load_settings
@@ -52,6 +52,10 @@ MODEL, OPTIMIZER, STATE = WEIGHTS, "optimizer.safetensors", "state.json"
 METRICS = "metrics.jsonl"
 OWN = {CONFIG, RUN, METRICS, CHECKPOINTS, LOCK, "log.txt", "tensorboard", "samples", "data"}
 """What lies in the folder of a run that is not finished."""
+FORMAT, VERSION = "reviser run", 2
+"""Of run.json; files of version 1 have no format, and the program's version as theirs."""
+SETTINGS_ABOUT = {"format": "reviser run settings", "version": 1}
+"""What a run's config.json says of itself."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ class Run:
     @property
     def settings(self) -> RunConfig:
         """The resolved config."""
-        return load_settings(self.folder / CONFIG)
+        return read_settings(self.folder)
 
     @property
     def is_done(self) -> bool:
@@ -119,8 +123,8 @@ class Run:
         try:
             (self.folder / CHECKPOINTS).mkdir(parents=True)
             (self.folder / "samples").mkdir()
-            config.dump(settings, self.folder / CONFIG)
-            (self.folder / RUN).write_text(json.dumps(_circumstances(data), indent=1) + "\n")
+            config.dump(settings, self.folder / CONFIG, **SETTINGS_ABOUT)
+            write_json(self.folder / RUN, stamp(_circumstances(data)))
         except OSError as error:
             raise CheckpointError(f"cannot make the run folder {self.folder}: {error.strerror}") from None
 
@@ -169,11 +173,7 @@ class Run:
         if not (run.folder / CONFIG).is_file():
             raise CheckpointError(f"{folder} is not a run folder: it holds no {CONFIG}")
         settings = run.settings
-        try:
-            data = str(json.loads((run.folder / RUN).read_text())["data"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{run.folder / RUN} is missing or damaged ({error})") from None
-        return run, settings, data
+        return run, settings, _read_data(run.folder / RUN)
 
     @contextmanager
     def owned(self) -> Iterator[None]:
@@ -208,7 +208,7 @@ class Run:
     def change(self, settings: RunConfig, assignments: Sequence[str]) -> None:
         """Keep settings that were changed when the run was resumed, and a line about them in the log."""
         with self.writing(self.folder / CONFIG):
-            config.dump(settings, self.folder / CONFIG)
+            config.dump(settings, self.folder / CONFIG, **SETTINGS_ABOUT)
         self.log(f"settings changed: {' '.join(assignments)}")
 
     def rewind_metrics(self, step: int) -> None:
@@ -309,6 +309,30 @@ class Run:
             raise CheckpointError(f"{path} is damaged ({error}); {remedy}") from None
 
 
+def read_settings(folder: Path) -> RunConfig:
+    """The resolved config of a run folder."""
+    return load_settings(folder / CONFIG, **SETTINGS_ABOUT)
+
+
+def _read_data(path: Path) -> str:
+    """The data folder that a run.json names."""
+    try:
+        about = json.loads(path.read_text(encoding="utf8"))
+        data, form, version = about["data"], about.get("format"), about.get("version")
+        if not isinstance(data, str):
+            raise TypeError(f"its data is {data!r}, not a path")
+        if not is_intact(about):
+            raise ValueError("its checksum is not that of what it says")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path} is missing or damaged ({error}); copy the run folder again") from None
+    if (form, version) != (FORMAT, VERSION) and not (form is None and isinstance(version, str | None)):
+        raise CheckpointError(
+            f"{path} has the format {form} {version}; this version reads {FORMAT} {VERSION}; resume the run with the "
+            "version that began it"
+        )
+    return data
+
+
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, path)
 
@@ -317,7 +341,7 @@ def _step_of(line: str) -> float:
     """The step of a line of metrics; infinite where the line is cut short or damaged."""
     try:
         return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return math.inf
 
 
@@ -333,7 +357,9 @@ def _flush(path: Path) -> None:
 
 def _circumstances(data: str) -> dict[str, Any]:
     return {
-        "version": __version__,
+        "format": FORMAT,
+        "version": VERSION,
+        "reviser": __version__,
         "commit": commit(),
         "command": _command(),
         "data": data,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from reviser.canvas import Rules
-from reviser.config import ModelConfig, from_dict, read_values
+from reviser.config import ModelConfig, load_any
 from reviser.data.examples import JobConfig
 from reviser.errors import ConfigError
 from reviser.mistakes.mistake_kinds import MistakeConfig
@@ -265,9 +265,12 @@ def find_place(place: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def load_settings(path: Path) -> RunConfig:
-    """The config of a run, of whatever kind."""
-    values = read_values(path)
-    kinds = [find_place(place) for section, place in KINDS.items() if section in values]
-    kind: type[RunConfig] = kinds[0] if kinds else RunConfig
-    return from_dict(kind, values)
+def load_settings(path: Path, **about: Any) -> RunConfig:
+    """The config of a run, of whatever kind; `about` as in `config.load`."""
+    return load_any(_kind_of, path, **about)
+
+
+def _kind_of(values: dict[str, Any]) -> type[RunConfig]:
+    """What settings are of, by the sections that they have."""
+    kinds: list[type[RunConfig]] = [find_place(place) for section, place in KINDS.items() if section in values]
+    return kinds[0] if kinds else RunConfig

@@ -55,11 +55,12 @@ def format_json(value: Any) -> str:
 
 def print_result(args: argparse.Namespace, result: dict[str, Any]) -> int:
     """Print first: where the file cannot be written, what took long is not lost."""
+    from reviser.files import stamp
     from reviser.reports.results import write_result
     from reviser.reports.text import print_tables
 
     if args.json:
-        print(format_json(result))
+        print(format_json(stamp(result)))
     else:
         print_tables(result, sys.stdout)
     if args.out:

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from numba import njit
 from torch import Tensor
 
+from reviser import compiled
 from reviser.actions import DELETE, INSERT_MOVE, JUMPS, MAX_MOVE_EXPONENT, MOVES, REPLACE, STOP, Alphabet
 from reviser.canvas import Canvas, Rules
 from reviser.decoding.board import (
@@ -52,7 +52,7 @@ LENGTH, CURSOR, REPLACING, STOPPED, CLOSED, LEFT, ROOM, AGE = map(
 
 BITS = {"move": sum(MOVE_BITS), "delete": DELETE_ONLY, "replace": REPLACE_ONLY, "jump": JUMP_ONLY}
 
-jit = njit(nogil=True, cache=True, error_model="numpy")
+jit = compiled.jit()
 
 
 class CpuBoard(Board):

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from numba import njit
 from torch import Tensor
 
+from reviser import compiled
 from reviser.actions import JUMP, Alphabet
 from reviser.decoding.cpu.step_kernels import log_softmax
 from reviser.decoding.sampling import GREEDY, TIES, Chooser
@@ -87,7 +87,7 @@ class CpuChooser(Chooser):
         return torch.from_numpy(landed), torch.from_numpy(scores)
 
 
-jit = njit(nogil=True, cache=True, error_model="numpy")
+jit = compiled.jit()
 
 
 @jit

@@ -8,10 +8,8 @@ needs what the others wrote, four times a layer:
 
 Norms are cheaper done by every member than waited for. A matrix is float32 [rows, columns], or int8 with a scale for
 each row; then what it is multiplied with is rounded to int8 as well, with one scale a vector, and sums are int32.
-
-They stand in one file because numba's cache of a caller does not notice a changed callee elsewhere. Numba compiles
-messages for arrays that slices fill or copy, and a callee again for each literal number: there are neither.
-Shape letters: N rows of this step, d width, D head width, F MLP units.
+They stand in one file because numba's cache does not notice a changed callee elsewhere. Slices that fill arrays
+compile messages, literal numbers a callee again: there are neither. N rows, d width, D head width, F units.
 """
 
 from __future__ import annotations
@@ -23,8 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import core, extending, njit
+from numba import core, extending
 from numba.np.numpy_support import carray
+
+from reviser import compiled
 
 Array = npt.NDArray[Any]
 types: Any = core.types
@@ -75,7 +75,7 @@ class Scratch(NamedTuple):
 
 
 # Sums may be taken in any order, which vectorised ones need; NaN and infinity keep their meaning.
-jit = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz", "arcp"})
+jit = compiled.jit(fastmath={"reassoc", "contract", "nsz", "arcp"})
 
 
 def intrinsic(emit: Callable[..., Any]) -> Any:

@@ -19,13 +19,15 @@ from typing import Any
 
 from reviser.errors import ConfigError, DataError, make_visible
 from reviser.evaluation.judges.pairs import Key, Pair
-from reviser.files import locked
+from reviser.files import is_intact, locked, stamp
 
 POINTS = {"first": 1.0, "tie": 0.5, "second": 0.0}
 """What the system shown first gets for each verdict that decides."""
 FAILED, UNANSWERED = "failed", "unanswered"
 """The judge named no winner (not asked again), or gave no reply (asked again by the next run)."""
 VERDICTS = (*POINTS, FAILED, UNANSWERED)
+VERSION = 1
+"""Of a line; one that does not say its own is of this version, and one without a checksum is not checked."""
 _START = b'{"first": '
 """How every line begins."""
 
@@ -123,6 +125,10 @@ def _find_problem(record: Any) -> str | None:
             return f"{name} {reprlib.repr(record[name])} is not {words}"
     if record["verdict"] not in VERDICTS:
         return f"verdict {reprlib.repr(record['verdict'])} is none of {', '.join(VERDICTS)}"
+    if record.get("version", VERSION) != VERSION:
+        return f"version {reprlib.repr(record['version'])}, and this program reads version {VERSION}"
+    if not is_intact(record):
+        return "its checksum is not that of its fields: it is damaged or was changed"
     if record["first"] == record["second"]:
         return f"first and second are both {reprlib.repr(record['first'])}"
     return None
@@ -167,7 +173,7 @@ class JudgmentFile:
 
     def add(self, judgment: Judgment) -> None:
         """Append a judgment: a whole line, or nothing if the disk is full."""
-        line = json.dumps(asdict(judgment), ensure_ascii=False) + "\n"
+        line = json.dumps(stamp(asdict(judgment) | {"version": VERSION}), ensure_ascii=False) + "\n"
         try:
             # Half of a surrogate pair, which UTF-8 cannot encode, becomes the escape that JSON has for it.
             _append(self.path, line.encode("utf-8", "backslashreplace"))

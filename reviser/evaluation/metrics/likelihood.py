@@ -30,7 +30,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from reviser import config as settings
 from reviser.canvas import Rules
 from reviser.config import ModelConfig
 from reviser.data.examples import NEAR, Examples, Gap, heldout_examples, with_ends
@@ -39,14 +38,14 @@ from reviser.diffusion.denoiser import Denoiser
 from reviser.errors import ConfigError, DataError
 from reviser.evaluation.generations import Prompt
 from reviser.evaluation.measures import difference, quotient, sum_up
-from reviser.model.checkpoint import CONFIG, find, read_config
+from reviser.model.checkpoint import find, read_config
 from reviser.model.transformer import Transformer
 from reviser.orders.policies import Diff, LeftToRight, Mixture, Order
 from reviser.orders.registry import format_order
 from reviser.orders.rng import Random
 from reviser.tokenizer import Tokenizer
 from reviser.training.heldout import Nats, Sampled, summarise
-from reviser.training.settings import RunConfig
+from reviser.training.runs import read_settings
 
 Tokens = Sequence[int]
 AT_ONCE = 128
@@ -252,7 +251,7 @@ def trained_order(model: str | os.PathLike[str]) -> str:
     if described.trained is not None:
         return described.trained.order
     try:
-        run = settings.load(RunConfig, folder.resolve().parent / CONFIG)
+        run = read_settings(folder.resolve().parent)
     except ConfigError:
         run = None
     if run is None or run.model != described.model:
