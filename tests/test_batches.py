@@ -434,11 +434,12 @@ def test_every_example_is_given_out_once_or_is_still_carried(lengths: list[int])
 def test_nearly_all_positions_of_every_batch_carry_actions(name: str) -> None:
     config, draw = RECIPES[name](Alphabet(2001, 2000)), np.random.default_rng(0)
     documents = Shifted(*draw.integers(250, 2000, 600))
-    # Without drafts, which numbers instead of text can't have.
-    jobs = replace(config.data.jobs, edit=0.0, pairs=0.0)
-    slots = Slots(documents, jobs, (draw.random(2000) < 0.04).astype(np.uint8))
-    order = parse_order(config.data.order)
-    packer = Packer(order, config.rules, CanvasConfig(), config.data.row, config.model.context)
+    # Without drafts and gaps at words, which numbers instead of text can't have.
+    jobs = replace(config.data.jobs, edit=0.0, pairs=0.0, gaps=(1, 1), sparse=0.0)
+    marks = (draw.random(2000) < 0.04).astype(np.uint8)
+    slots, order = Slots(documents, jobs, marks), parse_order(config.data.order)
+    rules = replace(config.rules, ends=frozenset(np.flatnonzero(marks).tolist()))
+    packer = Packer(order, rules, CanvasConfig(), config.data.row, config.model.context)
     found = take(Batches(slots, packer, config.train.rows // config.train.accumulate), 100)
     assert found[-1].after.block
     assert min(batch.rows.fill for batch in found) >= 0.97

@@ -15,7 +15,8 @@ import pytest
 
 import reviser.data.corpus
 import reviser.viewer.progress_bar
-from reviser.cli.data import add, parse_bytes, parse_share
+from reviser.cli.data import add
+from reviser.cli.shared.fields import parse_bytes, parse_share
 from reviser.errors import ConfigError, DataError, ReviserError
 from reviser.tokenizer import load
 from reviser.viewer.progress_bar import count_up, show_progress

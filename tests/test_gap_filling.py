@@ -15,7 +15,7 @@ from tiny import random_model
 from reviser.canvas import FIXED
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.decoding.gap_filling import GapLimits, find_fillings, knows_gaps, split_gaps
-from reviser.decoding.presets import DEFAULT, GREEDY, Sampling
+from reviser.decoding.presets import DEFAULT, GREEDY, LONGEST_GAP, Sampling
 from reviser.decoding.writer import Text, Writer
 from reviser.errors import ConfigError
 from reviser.orders.record import from_record, to_record
@@ -106,7 +106,7 @@ def test_every_gap_has_the_length_asked_for(writer: Writer, parts: list[str]) ->
 
 def test_one_gap_is_filled_as_ever() -> None:
     [text] = MOVING.infill("The old", " until", max_actions=30, seed=2)
-    [same] = MOVING.write_drafts([MOVING.gap("The old", " until", 64)], max_actions=30, seed=2)
+    [same] = MOVING.write_drafts([MOVING.gap("The old", " until", LONGEST_GAP)], max_actions=30, seed=2)
     assert text == same
     assert text.fillings == (text.new,)
     assert MOVING.infill(prefix="The old", suffix=" until", max_actions=30, seed=2) == [text]

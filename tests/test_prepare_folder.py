@@ -11,7 +11,7 @@ import pytest
 from reviser.data.corpus import prepare
 from reviser.data.shards import read_header
 from reviser.errors import DataError
-from reviser.files import hash_file
+from reviser.files import hash_file, stamp
 from reviser.tokenizer import load
 
 BYTES = load("bytes")
@@ -52,13 +52,13 @@ def test_files_of_others_are_never_deleted(tmp_path: Path) -> None:
     header = json.loads((out / "data.json").read_text())
     progress = {"cursor": {"source": 0, "record": 0, "complaints": {}}, "num_tokenless": 0, "splits": {}}
     begun = header | {"complete": False, "progress": progress}
-    (out / "data.json").write_text(json.dumps(begun))
+    (out / "data.json").write_text(json.dumps(stamp(begun)))
     prepare([source], out, BYTES, holdout=0.0)
     assert all(path.read_text() == "mine" for path in others.values())
     # And where the input holds no document, so that the folder is taken back.
     empty = make_source(tmp_path, "empty.jsonl", "{\n")
     inputs = [{"path": str(empty), "num_bytes": 2, "sha256": hash_file(empty)}]
-    (out / "data.json").write_text(json.dumps(begun | {"inputs": inputs}))
+    (out / "data.json").write_text(json.dumps(stamp(begun | {"inputs": inputs})))
     with pytest.raises(DataError, match="no document in the input"):
         prepare([empty], out, BYTES, holdout=0.0)
     assert sorted(path.name for path in out.iterdir()) == sorted(others)

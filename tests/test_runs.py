@@ -300,4 +300,4 @@ def test_help_is_quick_and_needs_no_torch() -> None:
            "except SystemExit: sys.exit('torch' in sys.modules)"  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0
-    assert done.stdout.count("\n  reviser train") == 3
+    assert done.stdout.count("\n  reviser train") == 4

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reviser.cli.shared.command import add_command, check_positive, format_json, looks_like_file
+from reviser.cli.shared.fields import parse_bytes, parse_share
 from reviser.errors import ConfigError, DataError, make_visible
 from reviser.viewer.progress_bar import show_progress
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 NAMED_KINDS = 5
 SAMPLE_BYTES = 1_000_000
-UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -444,26 +444,6 @@ def _find_damage(folder: str, header: Header) -> str | None:
     except DataError as error:
         return str(error)
     return None
-
-
-def parse_share(text: str, option: str = "--holdout") -> float:
-    """0.5% or 0.005."""
-    try:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError as error:
-        raise ConfigError(f"{option} {text!r} is not a share; write it as 0.5% or 0.005") from error
-
-
-def parse_bytes(text: str) -> int:
-    """200M, 1.5G or a plain number of bytes."""
-    unit = UNITS.get(text[-1:].upper())
-    try:
-        count = int(float(text[:-1] if unit else text) * (unit or 1))
-    except (ValueError, OverflowError) as error:
-        raise ConfigError(f"--limit-bytes {text!r} is not a size; write it as 200M, 1.5G or 5000") from error
-    if count < 1:
-        raise ConfigError(f"--limit-bytes {text} leaves nothing to read; it must be at least 1")
-    return count
 
 
 def _num_cores() -> int:

@@ -9,6 +9,7 @@ A folder is written completely or not at all, and nothing in it is executed when
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -214,7 +215,10 @@ def _check_free(target: Path) -> None:
 def replacing_folder(target: Path) -> Iterator[Path]:
     """A new folder that takes the place of `target` when the block ends without an error."""
     part, old = (target.with_name(f".{target.name}.{os.getpid()}.{kind}") for kind in ("new", "old"))
-    part.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        part.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
     for suffix in (".new", ".old"):
         remove_leftovers(target, suffix)
     part.mkdir()

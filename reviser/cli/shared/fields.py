@@ -77,3 +77,26 @@ def parse_numbers(flag: str, text: str, count: int) -> tuple[int, ...]:
         wanted = f"{count} whole numbers" if count > 0 else "whole numbers"
         raise ConfigError(f"{flag} {text} is not a list of {wanted}; write e.g. {flag} 8,48")
     return numbers
+
+
+UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
+
+
+def parse_share(text: str, option: str = "--holdout") -> float:
+    """0.5% or 0.005."""
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError as error:
+        raise ConfigError(f"{option} {text!r} is not a share; write it as 0.5% or 0.005") from error
+
+
+def parse_bytes(text: str) -> int:
+    """200M, 1.5G or a plain number of bytes."""
+    unit = UNITS.get(text[-1:].upper())
+    try:
+        count = int(float(text[:-1] if unit else text) * (unit or 1))
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(f"--limit-bytes {text!r} is not a size; write it as 200M, 1.5G or 5000") from error
+    if count < 1:
+        raise ConfigError(f"--limit-bytes {text} leaves nothing to read; it must be at least 1")
+    return count
