@@ -66,6 +66,7 @@ def test_every_line_is_answered_or_failed_once_and_in_order_wherever_it_was_stop
     assert files(folder / "one") == files(folder / "two")
 
 
+@pytest.mark.slow
 def test_a_process_may_be_killed_at_any_file_operation(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in.jsonl", FEW)
     (tmp_path / "whole").mkdir()

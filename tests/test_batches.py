@@ -430,7 +430,15 @@ def test_every_example_is_given_out_once_or_is_still_carried(lengths: list[int])
     assert num_checked > 2
 
 
-@pytest.mark.parametrize("name", RECIPES)
+ALIKE = {"edit_small", "dagger_edit", "dagger_small", "ppo_small", "revise_small"} | {
+    f"{name}_300m" for name in ("ar", "ours", "mdlm", "sedd")
+}
+"""Recipes that cut and pack documents as others do."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ALIKE else []) for name in RECIPES]
+)
 def test_nearly_all_positions_of_every_batch_carry_actions(name: str) -> None:
     config, draw = RECIPES[name](Alphabet(2001, 2000)), np.random.default_rng(0)
     documents = Shifted(*draw.integers(250, 2000, 600))

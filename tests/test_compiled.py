@@ -32,6 +32,7 @@ def compute(folder: Path, **changes: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_damaged_cache_is_compiled_again(tmp_path: Path) -> None:
     assert (compute(tmp_path), compute(tmp_path)) == ("42 0", "42 1")
     files = sorted(path for path in (tmp_path / "cache").rglob("*") if path.is_file())

@@ -218,6 +218,7 @@ class Slip:
         return settings().model.alphabet.jump(next(place for place in places if text[place : place + 1] != b"x"))
 
 
+@pytest.mark.slow
 def test_a_model_that_derailed_after_a_slip_recovers_once_it_has_learned_from_own_states(data):
     """At equal steps, and so at equal positions. The task is to insert a y before the x; no teacher ever deletes."""
     config = settings(

@@ -78,7 +78,7 @@ def test_all_decoders_write_what_the_plain_one_writes(max_examples):
     try_some()
 
 
-@pytest.mark.parametrize("max_examples", [15, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("max_examples", [6, pytest.param(200, marks=pytest.mark.slow)])
 def test_all_decoders_scan_alike_and_never_go_back(max_examples):
     @settings(max_examples=max_examples)
     @given(models, st.sampled_from(KINDS), st.floats(0.001, 0.9), st.integers(1, 4), st.data())
