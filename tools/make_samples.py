@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from reviser.decoding.presets import DEFAULT
 from reviser.decoding.writer import Text, Writer
+from reviser.proofreading.proofread import Edited
 
 SEEDS = (1, 2)
 PROMPTS = (
@@ -25,14 +26,30 @@ GAPS = (
     ("In the experiment, mice were", ", and their behaviour was recorded."),
     ("He played for", " until he retired in 1998."),
 )
+MANY = ("The ___ lighthouse ___ until ___.", "___ storm ___ boat ___ morning ___")
+ERRORS = (
+    "Dear Mr Smith, thank you for you're letter of monday, wich I recieved this morning.",
+    "I am writting to you becuase the package have not arrive yet.",
+    "The goverment should to reduce the taxes for peoples who has a low income.",
+    "In my opinion, every students must have there own computer in these days.",
+    "To instal the package, run the folowing command and than restart you're server.",
+    "This function return a list of all file in the the folder, sorted by there size.",
+    "She looked at him and don't said nothing, because she was to tired too argue.",
+    "It was a dark and stormy night, and the dogs was barking at the moon.",
+    "He go to school by bus everyday and he like it very much.",
+    "The results suggests that the effect of temperature on growth are small.",
+    "We met in the café where my grandmother used to sell her paintings.",
+    "Its been a long time since the cat licked it's paw.",
+)
 
 HEAD = """# Samples of the shipped model
 
 Nothing here is selected: two seeds for every prompt, one after the other, from
 `python tools/make_samples.py > docs/samples.md`. The commands give the same, for example
 `reviser generate 'Bees are' --seed 1` and `reviser infill 'He played for ___ until he retired in 1998.' --seed 2`; on
-another kind of processor a close choice may fall the other way. The given text is **bold**. After each text: actions
-for tokens, how many insertions were not at the end of the text so far, and "cut off" where a limit ended it.
+another kind of processor a close choice may fall the other way. What was proofread was written
+to have errors, all but one; ~~old~~ became **new**. Elsewhere the given text is **bold**. After each text: actions for
+tokens, how many insertions were not at the end of the text so far, and "cut off" where a limit ended it.
 """
 
 
@@ -42,9 +59,24 @@ def show_text(text: Text, before: str, behind: str) -> str:
     return f"> **{before}**{new}{f'**{behind}**' if behind else ''} ({describe(text)})"
 
 
+def show_line(text: str) -> str:
+    return text.strip("\n").replace("\n", "  \n> ")
+
+
+def show_edits(edited: Edited) -> str:
+    """A text with its changes and their probabilities."""
+    shown, place = "", 0
+    for edit in edited.edits:
+        shown += edited.original[place : edit.start]
+        shown += f"~~{edit.before}~~" if edit.before.strip() else edit.before
+        shown += f"**{edit.after}** ({edit.probability:.2f})" if edit.after.strip() else edit.after
+        place = edit.end
+    return shown + edited.original[place:]
+
+
 def describe(text: Text) -> str:
     states, alphabet = list(text.trajectory.states()), text.draft.rules.alphabet
-    suffix = text.draft.rules.suffix
+    suffix = text.draft.suffix
     inside = sum(
         alphabet.is_insert(action) and before.cursor < len(before.tokens) - suffix
         for action, before in zip(text.trajectory.actions, states, strict=False)
@@ -66,6 +98,13 @@ def main() -> None:
         for seed in SEEDS:
             [text] = writer.infill(prefix, suffix, seed=seed, sampling=DEFAULT)
             print(f"{show_text(text, prefix, suffix)}\n")
+    for parts in MANY:
+        for seed in SEEDS:
+            [text] = writer.infill(parts, seed=seed, sampling=DEFAULT)
+            print(f"> {parts.replace('_', chr(92) + '_')}  \n> {show_line(text.text)}\n")
+    print("## Proofread\n")
+    for given in ERRORS:
+        print(f"> {show_edits(writer.edit(given))}\n")
 
 
 if __name__ == "__main__":
