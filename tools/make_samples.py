@@ -48,8 +48,8 @@ Nothing here is selected: two seeds for every prompt, one after the other, from
 `python tools/make_samples.py > docs/samples.md`. The commands give the same, for example
 `reviser generate 'Bees are' --seed 1` and `reviser infill 'He played for ___ until he retired in 1998.' --seed 2`; on
 another kind of processor a close choice may fall the other way. What was proofread was written
-to have errors, all but one; ~~old~~ became **new**. Elsewhere the given text is **bold**. After each text: actions for
-tokens, how many insertions were not at the end of the text so far, and "cut off" where a limit ended it.
+to have errors, all but one; ~~old~~ became **new**. Elsewhere the given text is **bold**. After each text: actions
+for tokens, how many insertions were not at the end of the text so far, and "cut off" where a limit ended it.
 """
 
 
