@@ -56,6 +56,7 @@ def test_kernels_are_compiled_where_no_cache_can_be_kept(tmp_path: Path) -> None
     assert compute(tmp_path, HOME="/proc/nowhere") == "42 0"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device")
 def test_kernels_are_compiled_where_the_cache_is_full(tmp_path: Path) -> None:
     assert compute(tmp_path) == "42 0"

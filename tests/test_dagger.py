@@ -137,7 +137,7 @@ def whole(data, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("step", [2, 4, 5])
+@pytest.mark.parametrize("step", [4, *(pytest.param(step, marks=pytest.mark.slow) for step in (2, 5))])
 def test_a_run_that_is_stopped_continues_bit_by_bit(data, whole, tmp_path, step):
     """Rounds begin at steps 2 and 5; checkpoints are made at every second step and where a run is stopped."""
     train(settings(), data=data, out=tmp_path / "run", steps=step, device="cpu")

@@ -59,6 +59,7 @@ def test_a_killed_node_is_left_behind_and_the_run_goes_on(data: Path, tmp_path: 
     assert losses(run) == pytest.approx(losses(tmp_path / "one"), rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_run_is_begun_or_resumed_by_the_same_command(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
