@@ -3,6 +3,7 @@ each of several pytest-xdist workers; and expensive folders, made once for all o
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,3 +66,14 @@ def _run(data: Path, factory: pytest.TempPathFactory, name: str, *more: object) 
         assert start(data, folder / "run", *HARD, more=more) == 0
 
     return make_once(factory, name, make) / "run"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, for the tests of one file."""
+    from chromium import Browser
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        opened = Browser(Path(folder))
+        yield opened
+        opened.close()

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from chromium import BROWSER, Browser
+from chromium import BROWSER
 from page import DRAFT, FIXED, Opened, Proofreader
 from served import ScriptedService, make_writer, serving
 
@@ -18,14 +18,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(BROWSER is None, reason="no Chromium; on Debian: apt-get install -y chromium"),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        opened = Browser(Path(folder))
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

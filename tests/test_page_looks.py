@@ -1,10 +1,9 @@
 """The page at / for everyone: contrast, names, sizes, and marks that stand where the words are."""
 
-import tempfile
 from pathlib import Path
 
 import pytest
-from chromium import BROWSER, Browser
+from chromium import BROWSER
 from page import DRAFT, Opened, Proofreader
 from served import ScriptedService, serving
 
@@ -13,14 +12,6 @@ pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason="no Chromium; on Debian: apt-get install -y chromium"),
 ]
 CHECKS = (Path(__file__).parent / "page_checks.js").read_text("utf-8")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        opened = Browser(Path(folder))
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

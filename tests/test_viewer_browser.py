@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import scramble  # noqa: F401 - registers an order that uses every operator
-from chromium import BROWSER, Browser
+from chromium import BROWSER
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laws import pick_valid
@@ -27,14 +27,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(BROWSER is None, reason="no Chromium; on Debian: apt-get install -y chromium"),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        opened = Browser(Path(folder))
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(autouse=True)
