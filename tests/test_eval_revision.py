@@ -96,7 +96,7 @@ def test_the_cooler_drafts_nearest_in_variety_are_marked() -> None:
     [
         ({"threshold": ("2",)}, "--threshold 2 must be a number between 0 and 1"),
         ({"threshold": ("a",)}, "--threshold a must be a number between 0 and 1"),
-        ({"threshold": ()}, "--threshold is missing; give at least one, such as --threshold 0.5"),
+        ({"threshold": ()}, "--threshold is missing; give at least one, such as --threshold 0.75"),
         ({"cooler": ("1.2",)}, "--cooler 1.2 must be a number between 0 and 0.9"),
         ({"cooler": ("0.7", "0.70")}, "--cooler 0.7 is given twice; drop one"),
         ({"passes": 0}, "--passes 0 must be at least 1"),

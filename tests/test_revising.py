@@ -202,7 +202,7 @@ def test_the_command_tells_draft_edits_and_one_trajectory(
     monkeypatch.setattr(Writer, "propose", lambda self, drafts, **_: propose(self, drafts, 7, BRIEF))
     words = ["generate", "The old", "--model", folder, "--seed", "5", "--max-actions", "30", "--n", "3"]
     drafts = json.loads(run(capsys, *words, "--json")[0])["texts"]
-    revise = [*words, "--revise", "1", "--revise-probability", "0"]
+    revise = [*words, "--revise", "1", "--revise-probability", "0", "--revise-by", "scan"]
     found = json.loads(run(capsys, *revise, "--json")[0])
     assert (found["revise"], found["revise_probability"]) == (1, 0.0)
     assert [each["draft"] for each in found["texts"]] == [each["text"] for each in drafts]
@@ -225,7 +225,7 @@ def test_live_shows_the_revision_too_and_leaves_the_same_text(
     folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["generate", "The old", "--model", folder, "--seed", "5", "--max-actions", "30"]
-    words += ["--revise", "1", "--revise-probability", "0"]
+    words += ["--revise", "1", "--revise-probability", "0", "--revise-by", "scan"]
     [wanted] = json.loads(run(capsys, *words, "--json")[0])["texts"]
     terminal = Terminal(monkeypatch, 100, 30)
     assert main([*words, "--live", "--pace", "0"]) == 0

@@ -18,7 +18,7 @@ from reviser.cli.shared.command import add_command
 from reviser.cli.shared.written import check_output, make_document, model_name, write_page, write_trajectories
 from reviser.decoding.presets import LONGEST_GAP, NAMED, Sampling
 from reviser.errors import ConfigError, DataError
-from reviser.proofreading.choices import REVISE_PROBABILITY, Proofreading, revising
+from reviser.proofreading.choices import REVISE_BY, REVISE_PROBABILITY, Proofreading, revising
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -67,6 +67,13 @@ def _add_generate(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         default=REVISE_PROBABILITY,
         metavar="P",
         help=f"leave out changes of a draft that are less probable (default {REVISE_PROBABILITY})",
+    )
+    parser.add_argument(
+        "--revise-by",
+        choices=REVISE_BY,
+        default=REVISE_BY[0],
+        help="reading: fill anew what reads worst, where the text gains by it; scan: look for places to change as a "
+        f"proofreader does (default {REVISE_BY[0]})",
     )
     parser.set_defaults(run=run_generate, command="generate")
 
@@ -205,7 +212,7 @@ def run_generate(args: argparse.Namespace) -> int:
 
 def _revising(args: argparse.Namespace) -> Proofreading | None:
     """How drafts are revised, where they are."""
-    return revising(args.revise, args.revise_probability) if args.command == "generate" else None
+    return revising(args.revise, args.revise_probability, args.revise_by) if args.command == "generate" else None
 
 
 def run_infill(args: argparse.Namespace) -> int:
@@ -388,11 +395,15 @@ def _revise_live(args: argparse.Namespace, writer: Writer, text: Text, console: 
     """The text after it has been revised, which is drawn too, unless it was interrupted."""
     from reviser.decoding.presets import SCAN
     from reviser.proofreading.rereading import scan_for
-    from reviser.viewer.live import propose_live
+    from reviser.viewer.live import propose_live, watch_revision
 
     how = _revising(args)
     if how is None or text.ended_by == "interrupt":
         return text
+    if how.by == "reading":
+        [revised] = writer.revise([text], how)
+        watch_revision(revised, text.decoded.canvas, writer.tokenizer, console, args.pace)
+        return revised
     sampling = replace(SCAN, scan=scan_for(how))
     propose = propose_live(writer, sampling, console, args.pace, max_actions=how.max_actions)
     return writer.revise([text], how, propose)[0]

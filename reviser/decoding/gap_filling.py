@@ -13,13 +13,17 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
+from zlib import crc32
 
 from reviser.canvas import CLOSED, FIXED, Canvas, Rules, replay
 from reviser.decoding.arguments import check_whole
-from reviser.decoding.presets import LONGEST_GAP
+from reviser.decoding.presets import LONGEST_GAP, PAPER, Sampling
 from reviser.decoding.requests import CUT_SHORT, Alternatives, Decoded, EndedBy, Request
 from reviser.errors import ConfigError
 from reviser.orders.record import Draft
+from reviser.orders.rng import Random
+from reviser.proofreading.rewriting import FILLINGS, ROOM, Place, Refilled
 
 GAP = re.compile("_{3,}")
 Tokens = Sequence[int]
@@ -197,3 +201,21 @@ def _end(stages: Sequence[Decoded], num_gaps: int) -> EndedBy:
     if len(stages) < num_gaps:
         return "actions"
     return "length" if any(stage.ended_by == "length" for stage in stages) else "model"
+
+
+def number_of_gap(seed: int, number: int, gap: int) -> int:
+    return Random.of(seed, gap, number).state
+
+
+def refill(
+    gap: Callable[[str, str, int], Draft],
+    write: Callable[[Sequence[Request], Sampling], Sequence[Any]],
+    places: Sequence[Place],
+) -> list[list[Refilled]]:
+    """Several fillings of each place; what is drawn there depends on the text around it alone."""
+    requests = []
+    for place in places:
+        draft, text = gap(place.left, place.right, place.room), crc32(f"{place.left}\0{place.right}".encode())
+        requests += [Request(draft, ROOM * place.room, Random.of(text, number).state) for number in range(FILLINGS)]
+    texts = [Refilled(each.new, each.num_actions, each.has_stopped) for each in write(requests, PAPER)]
+    return [texts[start : start + FILLINGS] for start in range(0, len(texts), FILLINGS)]

@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from reviser.canvas import FIXED, Rules
 from reviser.decoding.arguments import (
@@ -36,10 +36,12 @@ from reviser.decoding.gap_filling import (
     find_fillings,
     find_followers,
     knows_gaps,
+    number_of_gap,
     passable,
+    refill,
     split_gaps,
 )
-from reviser.decoding.presets import DEFAULT, LONGEST_GAP, SCAN, Sampling
+from reviser.decoding.presets import DEFAULT, LONGEST_GAP, SCAN, Sampling, check_sampling
 from reviser.decoding.reading import score_tokens
 from reviser.decoding.requests import Decoded, EndedBy, Event, Request, find_end, join_revision
 from reviser.errors import ConfigError
@@ -48,10 +50,17 @@ from reviser.model.folder import find, read_config
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.rng import Random
-from reviser.proofreading.choices import MIN_PROBABILITY, PASSES, REVISE_PROBABILITY, Proofreading, revising
+from reviser.proofreading.choices import (
+    MIN_PROBABILITY,
+    PASSES,
+    REVISE_BY,
+    REVISE_PROBABILITY,
+    Proofreading,
+    revising,
+)
 from reviser.proofreading.proofread import Edited, Propose, check_can_edit, proofread
 from reviser.proofreading.rereading import scan_for
-from reviser.proofreading.revising import Revision, revise_canvases
+from reviser.proofreading.revising import EditAll, Revision, make_editor, revise_canvases
 from reviser.tokenizer import Tokenizer
 
 Weights = Literal["auto", "int8", "float32"]
@@ -212,11 +221,11 @@ class Writer:
         sampling: Sampling = DEFAULT,
         revise: int = 0,
         revise_probability: float = REVISE_PROBABILITY,
+        revise_by: str = REVISE_BY[0],
     ) -> list[Text]:
         """`n` continuations of each prompt, in the order of the prompts; up to `revise` passes change what is better
         changed (docs/own-states.md)."""
-        how = revising(revise, revise_probability)
-        if how is not None:
+        if (how := revising(revise, revise_probability, revise_by)) is not None:
             check_can_edit(self.model.config)
         texts = list_prompts(prompts)
         drafts = [self.continuation(text, max_tokens) for text in texts]
@@ -225,12 +234,16 @@ class Writer:
 
     def revise(self, texts: Sequence[Text], how: Proofreading, propose: Propose | None = None) -> list[Text]:
         """Texts as the model itself would change them, what was given protected; one trajectory holds both."""
+        canvases, rules = [text.decoded.canvas for text in texts], [text.draft.rules for text in texts]
+        revised = revise_canvases(canvases, rules, self.editor(how, propose), self.tokenizer)
+        return [self._put_revision(*each) for each in zip(texts, revised, strict=True)]
+
+    def editor(self, how: Proofreading, propose: Propose | None = None) -> EditAll:
+        """What goes over texts as `how` says."""
         scan = replace(SCAN, scan=scan_for(how))
         propose = propose or partial(self.propose, sampling=scan, max_actions=how.max_actions)
-        canvases, rules = [text.decoded.canvas for text in texts], [text.draft.rules for text in texts]
-        about = self.tokenizer, self.model.config, how, self.read
-        revised = revise_canvases(canvases, rules, propose, *about)
-        return [self._put_revision(*each) for each in zip(texts, revised, strict=True)]
+        filling = partial(refill, self.gap, self.write)
+        return make_editor(how, propose, filling, self.tokenizer, self.model.config, self.read)
 
     def _put_revision(self, text: Text, revision: Revision) -> Text:
         joined = join_revision(text.decoded, revision)
@@ -275,7 +288,7 @@ class Writer:
     ) -> list[Text]:
         """`infill` of the parts around gaps."""
         n, best_of, max_actions, seed = check_counts(n, best_of, max_actions, seed)
-        _check_sampling(sampling)
+        check_sampling(sampling)
         limits = limits or GapLimits()
         found: dict[str, Text] = {}
         for attempt in range(ATTEMPTS if n > 1 and sampling.temperature else 1):
@@ -324,7 +337,7 @@ class Writer:
 
         tokens = self._encode_parts(parts)
         draft, rules = passable(Draft.gaps(tokens, self._rules(0))), partial(self._rules, max_tokens=limits.most)
-        turns = [partial(_number_of, seed, number) for number in numbers]
+        turns = [partial(number_of_gap, seed, number) for number in numbers]
         written = fill_in_turn(draft, tokens, rules, write, max_actions, turns)
         return [self._read(draft, each) for each in written]
 
@@ -359,7 +372,7 @@ class Writer:
         how = Proofreading(format, min_probability, passes, words, reread, within)
         [seed] = check_all_whole(seed=seed)
         sampling = replace(SCAN, scan=scan_for(how)) if sampling is None else sampling
-        _check_sampling(sampling)
+        check_sampling(sampling)
         propose = partial(self.propose, seed=seed, sampling=sampling)
         return proofread(text, propose, self.tokenizer, self.model.config, how, read=self.read)
 
@@ -377,8 +390,8 @@ class Writer:
         self, drafts: Sequence[Draft], seed: int = 0, sampling: Sampling = SCAN, max_actions: int | None = None
     ) -> list[Decoded]:
         """What the model does with each draft, within its context and whatever the other drafts are."""
-        number, most = Random.of(seed, 0, 0).state, max_actions or self.model.config.context
-        requests = [Request(draft, most, number) for draft in drafts]
+        most = max_actions or self.model.config.context
+        requests = [Request(draft, most, Random.of(seed, 0, 0).state) for draft in drafts]
         return [text.decoded for text in self.write(requests, sampling)]
 
     def stream(
@@ -397,7 +410,7 @@ class Writer:
         begun = self.continuation(start) if isinstance(start, str) else start
         if not isinstance(begun, Draft):
             raise ConfigError(f"start is {start!r}, of type {type(start).__name__}; give a prompt (str) or a Draft")
-        _check_sampling(sampling)
+        check_sampling(sampling)
         max_actions, seed, number = check_all_whole(max_actions=max_actions, seed=seed, number=number)
         engine = Engine(self.model, sampling, 1, self._steps, NUM_ALTERNATIVES)
         return engine.events(Request(begun, max_actions, Random.of(seed, 0, number).state))
@@ -406,9 +419,9 @@ class Writer:
         """The text of a stream from that draft, at its end or before."""
         canvas = events[-1].canvas if events else start.canvas
         ended_by = find_end(Request(start, max_actions), canvas, len(events), self.model.config.context)
-        actions, scores = (event.action for event in events), (event.log_probability for event in events)
-        alternatives = (event.alternatives for event in events)
-        return self._read(start, Decoded(tuple(actions), tuple(scores), canvas, ended_by, tuple(alternatives)))
+        actions, scores = tuple(event.action for event in events), tuple(event.log_probability for event in events)
+        alternatives = tuple(event.alternatives for event in events)
+        return self._read(start, Decoded(actions, scores, canvas, ended_by, alternatives))
 
     def continuation(self, prompt: str, max_tokens: int | None = None) -> Draft:
         """The draft that continues a prompt."""
@@ -444,7 +457,7 @@ class Writer:
         self, requests: Sequence[Request], sampling: Sampling = DEFAULT, num_alternatives: int = 0
     ) -> list[Text]:
         """The texts of requests, for callers that make drafts and random numbers themselves."""
-        _check_sampling(sampling)
+        check_sampling(sampling)
         num_rows = max(min(self.num_rows, len(requests)), 1)
         asked = sampling, num_rows, num_alternatives
         # Taken out while it writes, so that calls from several threads never share one.
@@ -480,17 +493,6 @@ class Writer:
 def _keep_best(texts: Sequence[Text], best_of: int) -> list[Text]:
     groups = [texts[start : start + best_of] for start in range(0, len(texts), best_of)]
     return [max(group, key=lambda text: text.score) for group in groups]
-
-
-def _number_of(seed: int, number: int, gap: int) -> int:
-    return Random.of(seed, gap, number).state
-
-
-def _check_sampling(sampling: Any) -> None:
-    if not isinstance(sampling, Sampling):
-        raise ConfigError(
-            f"sampling={sampling!r} must be a reviser.Sampling, such as Sampling(temperature=0.9, top_k=50)"
-        )
 
 
 def load(spec: str | os.PathLike[str] | None = None, device: str = "cpu") -> Writer:

@@ -15,7 +15,7 @@ from reviser.errors import ConfigError, DataError
 
 PASSES = 3
 MIN_PROBABILITY = 0.5
-REVISE_PROBABILITY = 0.5
+REVISE_PROBABILITY = 0.75
 """The least of a change in a model's own draft."""
 REVISE_ACTIONS = 256
 """That a model takes at most in one pass over one window of a draft."""
@@ -28,6 +28,9 @@ ENDINGS = {
 }
 """The formats, and what the names of their files end with."""
 FORMATS = tuple(ENDINGS)
+REVISE_BY = ("reading", "scan")
+"""How a model goes over its own drafts: it fills anew what it reads as weakest (rewriting.py), or scans for places to
+change as a proofreader does."""
 MARKUP = {
     "text": "",
     "markdown": "`*_~$<>[]()\\|#^{}&",
@@ -57,7 +60,8 @@ class Weighing:
 CORRECTING = Weighing(-1.53, 0.48, 0.16)
 """Fitted to made errors and clean text (tools/fit_rereading.py, LOG.md)."""
 REVISING = Weighing(0.0, 0.5, 0.2, rewrites=True, least_scan=0.02)
-"""For a model's own drafts; chosen by hand, to be fitted to a model with tools/fit_revising.py."""
+"""For a model's own drafts, where they are scanned; chosen by hand, to be fitted to a model with
+tools/fit_revising.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,8 @@ class Proofreading:
     weighing: Weighing = CORRECTING
     max_actions: int | None = None
     """That the model takes in one pass over one window; None: as many as its context holds."""
+    by: str = "scan"
+    """One of REVISE_BY; a text that is no draft of the model's own is always scanned."""
 
     def __post_init__(self) -> None:
         check_format(self.format)
@@ -88,15 +94,17 @@ class Proofreading:
             raise ConfigError(f"within={self.within!r} must be two places in the text, the first before the second")
 
 
-def revising(passes: int, min_probability: float = REVISE_PROBABILITY) -> Proofreading | None:
+def revising(passes: int, min_probability: float = REVISE_PROBABILITY, by: str = REVISE_BY[0]) -> Proofreading | None:
     """How a model goes over its own drafts so many times; None for not at all."""
     if not isinstance(passes, int) or passes < 0:
         raise ConfigError(f"revise={passes!r} must be a whole number of passes, 0 or more")
     if not isinstance(min_probability, int | float) or not 0 <= min_probability <= 1:
         raise ConfigError(f"revise_probability={min_probability!r} must be a number between 0 and 1")
+    if by not in REVISE_BY:
+        raise ConfigError(f"revise_by={by!r} must be {' or '.join(REVISE_BY)}")
     if not passes:
         return None
-    return Proofreading("text", min_probability, passes, weighing=REVISING, max_actions=REVISE_ACTIONS)
+    return Proofreading("text", min_probability, passes, weighing=REVISING, max_actions=REVISE_ACTIONS, by=by)
 
 
 def check_format(format: str) -> None:

@@ -1,8 +1,8 @@
 """A model's own drafts in, what it makes of them as their editor out.
 
-The draft's text is proofread (proofread.py) with the prompt closed: scanned for places to change, and each change
-judged by a second reading. What is accepted is then done on the canvas where the draft was written, so that one
-trajectory holds both:
+An editor goes over the draft's text with the prompt closed: one that reads it and fills anew what is weak
+(rewriting.py), or one that scans it as a proofreader does (proofread.py). What it changes is then done on the canvas
+where the draft was written, so that one trajectory holds both:
 
     prompt     {The old lighthouse}|
     draft      INSERT " was", INSERT " a", INSERT " boat"            {The old lighthouse} was a boat|
@@ -17,7 +17,9 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, compress
+from typing import Protocol
 
 from reviser.canvas import Canvas, Rules, replay
 from reviser.config import ModelConfig
@@ -27,7 +29,14 @@ from reviser.proofreading.choices import Proofreading
 from reviser.proofreading.edits import Edit, apply_edits, shift
 from reviser.proofreading.proofread import Edited, Propose, Span, proofread_all
 from reviser.proofreading.rereading import Read
+from reviser.proofreading.rewriting import Refill, rewrite_all
 from reviser.tokenizer import Tokenizer
+
+
+class EditAll(Protocol):
+    """Goes over texts, with spans of each that stay as they are."""
+
+    def __call__(self, texts: Sequence[str], *, closed: Sequence[Sequence[Span]] = ()) -> list[Edited]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +60,20 @@ class Revision:
         return apply_edits(self.original, self.edits)
 
 
+def make_editor(
+    how: Proofreading, propose: Propose, refill: Refill, tokenizer: Tokenizer, config: ModelConfig, read: Read
+) -> EditAll:
+    """An editor that reads or scans, as `how` says."""
+    if how.by == "reading":
+        return partial(rewrite_all, refill=refill, tokenizer=tokenizer, read=read, how=how)
+    return partial(proofread_all, propose=propose, tokenizer=tokenizer, config=config, how=how, read=read)
+
+
 def revise_canvases(
     canvases: Sequence[Canvas],
     rules: Sequence[Rules],
-    propose: Propose,
+    edit: EditAll,
     tokenizer: Tokenizer,
-    config: ModelConfig,
-    how: Proofreading,
-    read: Read | None = None,
 ) -> list[Revision]:
     """What a model makes of its drafts, each a canvas with its rules; fixed tokens stay as they are."""
     texts = [tokenizer.decode(canvas.tokens) for canvas in canvases]
@@ -66,7 +81,7 @@ def revise_canvases(
     # A model may write a zero byte, of which no text is made; such a draft is left as it is.
     is_text = ["\0" not in text for text in texts]
     asked, spans = list(compress(texts, is_text)), list(compress(closed, is_text))
-    found = iter(proofread_all(asked, propose, tokenizer, config, how, read=read, closed=spans))
+    found = iter(edit(asked, closed=spans))
     edited = [next(found) if is_one else Edited(text, ()) for text, is_one in zip(texts, is_text, strict=True)]
     return [_do_edits(*each, tokenizer) for each in zip(canvases, rules, edited, closed, strict=True)]
 

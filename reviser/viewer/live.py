@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from rich.style import Style
 from rich.text import Text
 
 from reviser.actions import Alphabet
-from reviser.canvas import Canvas
+from reviser.canvas import Canvas, replay
 from reviser.decoding.requests import Event
 from reviser.orders.record import Draft
 from reviser.tokenizer import Tokenizer
@@ -47,6 +47,7 @@ from reviser.viewer.terminal import (
 if TYPE_CHECKING:
     from reviser.decoding.presets import Sampling
     from reviser.decoding.requests import Decoded
+    from reviser.decoding.writer import Text as Written
     from reviser.decoding.writer import Writer
 
 FADE = ("black on bright_green", "bold bright_green", "bright_green", "green", "green", "green")
@@ -260,3 +261,17 @@ def propose_live(
         return made
 
     return propose
+
+
+def watch_revision(revised: Written, drafted: Canvas, tokenizer: Tokenizer, console: Console, pace: float) -> None:
+    """The changes of a draft, action by action, after they have been decided on."""
+    rules, revision = revised.draft.rules, revised.revision
+    if revision is None or not revision.actions:
+        return
+    start, canvas, events = Draft.edit(drafted.tokens, rules), replace(drafted, is_stopped=False), list[Event]()
+    for step, (action, score) in enumerate(zip(revision.actions, revision.log_probabilities, strict=True)):
+        canvas = replay(canvas, [action], rules)
+        events.append(Event(step, action, score, (), canvas))
+    with closing(watch(Timed(iter(events)), start, tokenizer, console, pace)) as shown:
+        for _ in shown:
+            pass

@@ -34,7 +34,9 @@ def make_document(args: argparse.Namespace, writer: Writer, texts: Sequence[Text
     ]
     asked = {"command": args.command, "given": args.text, "model": model_name(args), "seed": args.seed}
     names = ["n", "best_of", "max_actions", "max_tokens"]
-    names += ["min_length", "max_length"] if args.command == "infill" else ["revise", "revise_probability"]
+    names += (
+        ["min_length", "max_length"] if args.command == "infill" else ["revise", "revise_probability", "revise_by"]
+    )
     limits = {name: getattr(args, name) for name in names}
     return format_json(asked | limits | {"sampling": to_dict(sampling), "texts": entries})
 

@@ -33,7 +33,7 @@ from reviser.evaluation.metrics.evalppl import bits_per_byte, score
 from reviser.evaluation.systems import ReviserSystem
 from reviser.proofreading.choices import Proofreading
 from reviser.proofreading.edits import Edit, apply_edits
-from reviser.proofreading.proofread import Span, proofread_all
+from reviser.proofreading.proofread import Span
 from reviser.proofreading.rereading import scan_for
 
 LEVELS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
@@ -126,9 +126,10 @@ def try_known(writer: Writer, texts: Sequence[KnownSpan], how: Proofreading, see
 def _press(
     writer: Writer, texts: Sequence[str], how: Proofreading, closed: Sequence[Sequence[Span]] = ()
 ) -> list[tuple[Edit, ...]]:
-    """What a model would change first: it is asked at one level after another, until it proposes something."""
+    """What a model would change first: one that scans is asked at one level after another, until it proposes
+    something; one that reads proposes the best filling of every place."""
     found: list[tuple[Edit, ...]] = [()] * len(texts)
-    for level in LEVELS:
+    for level in LEVELS if how.by == "scan" else LEVELS[:1]:
         left = [place for place, edits in enumerate(found) if not edits]
         spans = [closed[place] for place in left] if closed else ()
         for place, edits in zip(left, _revise(writer, [texts[i] for i in left], how, spans, level), strict=True):
@@ -143,12 +144,9 @@ def _revise(
     closed: Sequence[Sequence[Span]] = (),
     level: float | None = None,
 ) -> list[tuple[Edit, ...]]:
-    propose = partial(
-        writer.propose, sampling=replace(SCAN, scan=level or scan_for(how)), max_actions=how.max_actions
-    )
-    about = writer.tokenizer, writer.model.config, how
-    edited = proofread_all(texts, propose, *about, read=writer.read, closed=closed)
-    return [each.edits for each in edited]
+    scan = replace(SCAN, scan=level or scan_for(how))
+    propose = partial(writer.propose, sampling=scan, max_actions=how.max_actions)
+    return [each.edits for each in writer.editor(how, propose)(texts, closed=closed)]
 
 
 def _refill(writer: Writer, known: KnownSpan, seed: int, best_of: int = 4) -> str:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from statistics import fmean
 
-from reviser.decoding.presets import SCAN
 from reviser.decoding.requests import Request
 from reviser.decoding.writer import Writer
 from reviser.errors import DataError
@@ -21,7 +19,6 @@ from reviser.evaluation.systems import ReviserSystem, number_of
 from reviser.orders.record import from_record
 from reviser.orders.rng import Random, threshold
 from reviser.proofreading.choices import Proofreading
-from reviser.proofreading.rereading import scan_for
 from reviser.proofreading.revising import revise_canvases
 
 Drafts = Mapping[tuple[str, int], Generation]
@@ -43,13 +40,8 @@ class RevisedDrafts:
     def generate(self, prompts: Sequence[Prompt], seed: int) -> Iterator[Generation]:
         drafts = [self.drafts[prompt.id, seed] for prompt in prompts]
         trajectories = [from_record(_record_of(each)) for each in drafts]
-        propose = partial(
-            self.writer.propose, sampling=replace(SCAN, scan=scan_for(self.how)), max_actions=self.how.max_actions
-        )
-        revised = revise_canvases(
-            [each.final for each in trajectories], [each.draft.rules for each in trajectories], propose,
-            self.writer.tokenizer, self.writer.model.config, self.how, self.writer.read,
-        )  # fmt: skip
+        canvases, rules = [each.final for each in trajectories], [each.draft.rules for each in trajectories]
+        revised = revise_canvases(canvases, rules, self.writer.editor(self.how), self.writer.tokenizer)
         for draft, begun, revision in zip(drafts, trajectories, revised, strict=True):
             tokens = revision.canvas.tokens[len(begun.draft.tokens) :]
             yield replace(

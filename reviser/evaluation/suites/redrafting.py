@@ -54,8 +54,11 @@ class Redrafting(Suite):
     n: int | None = option(None, help=PROMPTS)
     seeds: tuple[int, ...] = option(SEEDS, commas=-1, help="random seeds, comma-separated (default: 123,124,125)")
     passes: int = option(1, help="how often a draft is gone over at most (default: 1)")
+    by: str = option(
+        "reading", choices=("reading", "scan"), help="what finds places and writes them anew (default: reading)"
+    )
     threshold: tuple[str, ...] = option(
-        ("0.5",), metavar="P", help="leave out less probable changes (default: 0.5); repeatable, a row for each"
+        ("0.75",), metavar="P", help="leave out less probable changes (default: 0.75); repeatable, a row for each"
     )
     cooler: tuple[str, ...] = option(
         (), metavar="T", help="a lower temperature of drafts to compare with; repeatable"
@@ -77,7 +80,7 @@ class Redrafting(Suite):
         self.at_least(1, "n", "passes", "batch")
         self.at_least(0, "spans", "temperature")
         if not self.threshold:
-            raise ConfigError("--threshold is missing; give at least one, such as --threshold 0.5")
+            raise ConfigError("--threshold is missing; give at least one, such as --threshold 0.75")
         for flag, numbers in (("--threshold", self._thresholds()), ("--cooler", self._coolers())):
             if twice := next((each for each in numbers if numbers.count(each) > 1), None):
                 raise ConfigError(f"{flag} {twice:g} is given twice; drop one")
@@ -107,8 +110,8 @@ class Redrafting(Suite):
             made = [each for each in file.generations if each.key in keys]
         rows = self._score(made, names, listener)
         more = self._try_spans(system, listener)
-        names_kept = ("passes", "threshold", "cooler", "temperature", "top_k", "prefix", "total", "cut", "ruler")
-        config = {name: getattr(self, name) for name in names_kept} | {"model": self.model, "n": len(prompts)}
+        kept = ("passes", "by", "threshold", "cooler", "temperature", "top_k", "prefix", "total", "cut", "ruler")
+        config = {name: getattr(self, name) for name in kept} | {"model": self.model, "n": len(prompts)}
         measured_by = [each.about for each in self._evaluators(SILENT).values()]
         about: dict[str, Any] = {"texts": list(self.texts), "generations": hash_files([self.generations])}
         about |= {"evaluator": measured_by[0]} if measured_by else {}
@@ -135,7 +138,7 @@ class Redrafting(Suite):
     def _how(self, probability: float) -> Proofreading:
         from reviser.proofreading.choices import revising
 
-        how = revising(self.passes, probability)
+        how = revising(self.passes, probability, self.by)
         assert how is not None, "there is at least one pass"
         return how
 
@@ -161,10 +164,10 @@ class Redrafting(Suite):
         for text, probability in zip(self.threshold, self._thresholds(), strict=True):
             name = REVISED if text == self.threshold[0] else f"{REVISED}, {text}"
             how = self._how(probability)
-            settings = self.passes, probability, *astuple(how.weighing)
+            settings = self.passes, probability, self.by, *astuple(how.weighing)
             write(RevisedDrafts(name, system.writer, drafts, how), *settings)
         ratio = action_ratio(file.generations, REVISED, DRAFT)
-        write(BestDrafts(BEST, system, drafts, ratio), self.passes, self._thresholds()[0], round(ratio, 2))
+        write(BestDrafts(BEST, system, drafts, ratio), self.passes, self._thresholds()[0], self.by, round(ratio, 2))
         for temperature in self._coolers():
             sampling = replace(system.sampling, temperature=temperature)
             write(ReviserSystem(f"temperature {temperature:g}", system.writer, sampling, system.budget), temperature)
