@@ -228,14 +228,15 @@ def _edit(
     sampling: Sampling,
     readings: list[list[tuple[Draft, Decoded]]],
 ) -> Edited:
-    """The text as it is edited; what the model proposed goes to `readings`."""
+    """The text as it is edited; for --svg, what the model proposed goes to `readings`."""
     from reviser.proofreading.proofread import proofread
 
     ask = _live(args, writer, sampling) or partial(writer.propose, seed=args.seed, sampling=sampling)
 
     def propose(drafts: Sequence[Draft]) -> list[Decoded]:
         made = ask(drafts)
-        readings.append(list(zip(drafts, made, strict=True)))
+        if args.svg is not None:
+            readings.append(list(zip(drafts, made, strict=True)))
         return made
 
     how = replace(how, format=source.format)
