@@ -9,7 +9,10 @@ TRITON := triton==3.9.0
 # One process per core, and what a process compiles is there for the others and for the next run.
 PYTEST := NUMBA_CACHE_DIR=$(CURDIR)/.venv/numba $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-all torture offline-eval check bench format docs samples clean
+# Not a word about other programs among what the build has to say.
+SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+.PHONY: demo test test-all torture offline-eval check bench format docs site samples clean
 
 # A terminal shows the canvas while it is edited; elsewhere each action of the second is printed as a line.
 demo: $(STAMP)
@@ -51,6 +54,7 @@ check: $(TEST_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(SITE)
 
 bench: $(STAMP)
 	$(BIN)/reviser bench trajectories
@@ -61,6 +65,11 @@ format: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python tools/make_cli_reference.py > docs/cli.md
+
+# docs/ as a site with search, which needs no network; python -m http.server -d site shows it.
+site: $(TEST_STAMP)
+	$(SITE)
+	@echo "site/index.html"
 
 samples: $(STAMP)
 	$(BIN)/python tools/make_samples.py > docs/samples.md
@@ -73,9 +82,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,dev]"
 	touch $(STAMP)
 
-# The packages of evaluation, of errors and of the server, and Triton, whose interpreter runs the GPU's kernels; it exists for Linux alone.
+# The packages of evaluation, of errors, of the server and of the site, and Triton, whose interpreter runs the GPU's kernels; it exists for Linux alone.
 $(TEST_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,eval,errors,serve,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,eval,errors,serve,dev,docs]"
 	test "$$(uname)" != Linux || $(BIN)/python -c "import triton" 2> /dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$(TRITON)"
 	touch $(TEST_STAMP)

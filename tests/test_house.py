@@ -158,7 +158,7 @@ def test_every_command_in_readme_and_docs_exists():
     from reviser.cli import build_parser
 
     top = build_parser()
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for line in re.findall(r"^\s*(?:\$ )?reviser ([a-z]+(?: [a-z-]+)?)", path.read_text("utf8"), re.M):
             parser = top
             for word in line.split():
@@ -195,6 +195,6 @@ def test_the_walks_through_the_code_are_short_and_their_files_exist():
 
 
 def test_links_in_readme_and_docs_lead_somewhere():
-    for path in [ROOT / "README.md", ROOT / "LOG.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for path in [ROOT / "README.md", ROOT / "LOG.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for link in re.findall(r"\]\(([^)#\s]+)", path.read_text("utf8")):
             assert "://" in link or (path.parent / link).exists(), f"{path.name}: {link}"

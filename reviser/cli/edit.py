@@ -18,6 +18,7 @@ from reviser.cli.write import (
     add_live,
     add_model,
     add_sampling,
+    add_svg,
     plain_console,
     read_sampling,
     waiting,
@@ -119,6 +120,7 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--in-place", action="store_true", help="write the files; nothing else of them changes")
     group.add_argument("--review", action="store_true", help="ask about each edit: y, n, a (all), q (no more)")
     group.add_argument("--html", metavar="FILE", help="also write a page that shows the changes")
+    add_svg(group)
     add_live(parser)
 
 
@@ -129,8 +131,9 @@ def run_edit(args: argparse.Namespace) -> int:
     _check_sources(args, sources)
     writer = _open(args)
     results = []
+    readings: list[list[tuple[Draft, Decoded]]] = []
     for source in sources:
-        edited = _edit(args, source, writer, how, sampling)
+        edited = _edit(args, source, writer, how, sampling, readings)
         _print(args, source, edited)
         results.append((source, edited))
     if args.json:
@@ -140,6 +143,9 @@ def run_edit(args: argparse.Namespace) -> int:
 
         write_tracked_page(args.html, [(source.name, edited) for source, edited in results])
         _say(args, f"{args.html}: open it in a browser")
+    if args.svg is not None:
+        _write_picture(args, writer, readings, results[0][1])
+        _say(args, f"{args.svg}: open it in a browser, or show it as an image")
     return int(args.check and any(edited.edits for _, edited in results))
 
 
@@ -161,8 +167,9 @@ def _check(args: argparse.Namespace) -> None:
             raise ConfigError(f"{names} do not go together; drop one")
     if not 0 <= args.pace < float("inf"):
         raise ConfigError(f"--pace {args.pace} must be 0 or more")
-    if args.html is not None:
-        check_output("--html", args.html)
+    for name in ("html", "svg"):
+        if getattr(args, name) is not None:
+            check_output(f"--{name}", getattr(args, name))
     check_can_edit(read_config(find(args.model)).model, model_name(args))
 
 
@@ -190,6 +197,8 @@ def _check_text(text: str, what: str) -> str:
 
 
 def _check_sources(args: argparse.Namespace, sources: Sequence[GivenText]) -> None:
+    if len(sources) > 1 and args.svg is not None:
+        raise ConfigError(f"--svg shows how one text is edited, and these are {len(sources)}; give one")
     has_output = args.check or args.diff or args.in_place or args.json or args.html is not None
     if len(sources) > 1 and not has_output:
         raise ConfigError(f"{len(sources)} texts and one output; add --in-place, --diff, --check, --json or --html")
@@ -212,11 +221,24 @@ def _open(args: argparse.Namespace) -> Writer:
 
 
 def _edit(
-    args: argparse.Namespace, source: GivenText, writer: Writer, how: Proofreading, sampling: Sampling
+    args: argparse.Namespace,
+    source: GivenText,
+    writer: Writer,
+    how: Proofreading,
+    sampling: Sampling,
+    readings: list[list[tuple[Draft, Decoded]]],
 ) -> Edited:
+    """The text as it is edited; for --svg, what the model proposed goes to `readings`."""
     from reviser.proofreading.proofread import proofread
 
-    propose = _live(args, writer, sampling) or partial(writer.propose, seed=args.seed, sampling=sampling)
+    ask = _live(args, writer, sampling) or partial(writer.propose, seed=args.seed, sampling=sampling)
+
+    def propose(drafts: Sequence[Draft]) -> list[Decoded]:
+        made = ask(drafts)
+        if args.svg is not None:
+            readings.append(list(zip(drafts, made, strict=True)))
+        return made
+
     how = replace(how, format=source.format)
     with _progress(args, source) as progress:
         edited = proofread(
@@ -280,8 +302,7 @@ def _print(args: argparse.Namespace, source: GivenText, edited: Edited) -> None:
             source.file.write(edited.text)
     elif len(args.inputs) == 1:
         _print_text(edited, source)
-    count = len(edited.edits)
-    _say(args, f"{source.name}: {'no' if count == 0 else count} edit{'' if count == 1 else 's'}")
+    _say(args, f"{source.name}: {_count(edited)}")
 
 
 def _print_text(edited: Edited, source: GivenText) -> None:
@@ -293,6 +314,35 @@ def _print_text(edited: Edited, source: GivenText) -> None:
     from reviser.proofreading.review import draw_changes
 
     console.print(draw_changes(edited), end="" if edited.text.endswith("\n") else "\n")
+
+
+def _write_picture(
+    args: argparse.Namespace, writer: Writer, readings: Sequence[Sequence[tuple[Draft, Decoded]]], edited: Edited
+) -> None:
+    """The animation that --svg names: every reading of every window, then the text with its edits."""
+    from reviser.orders.record import Trajectory
+    from reviser.viewer.animation import LastFrame, write_animation
+    from reviser.viewer.replay_page import Example
+
+    examples = []
+    for number, reading in enumerate(readings, 1):
+        for place, (draft, made) in enumerate(reading, 1):
+            name = f"reading {number}" + f", window {place}" * (len(reading) > 1)
+            trajectory = Trajectory(draft, made.actions, (True,) * len(made.actions))
+            examples.append(Example(trajectory, name, made.log_probabilities))
+    if not examples:
+        raise ConfigError("--svg has nothing to show: nothing in this text may change; give another or drop it")
+    parts, end = list[tuple[str, bool]](), 0
+    for edit in edited.edits:
+        parts += [(edited.original[end : edit.start], False), (edit.after, True)]
+        end = edit.end
+    ending = LastFrame(_count(edited), (*parts, (edited.original[end:], False)))
+    write_animation(args.svg, examples, writer.tokenizer, f"reviser edit: {edited.original}", ending)
+
+
+def _count(edited: Edited) -> str:
+    count = len(edited.edits)
+    return f"{'no' if count == 0 else count} edit{'' if count == 1 else 's'}"
 
 
 def _make_document(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reviser.cli.shared.command import add_command, format_json, looks_like_file
-from reviser.errors import ConfigError, DataError, ReviserError, TokenizerError
+from reviser.errors import ConfigError, DataError, ReviserError, TokenizerError, TrajectoryError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -60,10 +60,11 @@ def _add_show(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser = add_command(
         kinds,
         "show",
-        "print the canvas after each action, or write a page that plays it",
+        "print the canvas after each action, or write a page or a picture that plays it",
         "  reviser trajectory make 'Hello there, world.' | reviser trajectory show -\n"
         "  reviser trajectory show notes.trajectories.jsonl --index 2 --no-color\n"
-        "  reviser trajectory show notes.trajectories.jsonl --html notes.html",
+        "  reviser trajectory show notes.trajectories.jsonl --html notes.html\n"
+        "  reviser trajectory show notes.trajectories.jsonl --index 0 --svg notes.svg",
         has_json=False,
     )
     parser.add_argument("file", help="a trajectory file, or - for standard input")
@@ -72,6 +73,7 @@ def _add_show(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument("--width", type=int, help="columns (default: the terminal's)")
     parser.add_argument("--no-color", action="store_true", help="no colours; inserted text is shown in [brackets]")
     parser.add_argument("--html", metavar="FILE", help="write a page that plays all of them instead of printing them")
+    parser.add_argument("--svg", metavar="FILE", help="write a picture that shows them one action after another")
     parser.set_defaults(run=run_show)
 
 
@@ -186,8 +188,8 @@ def run_show(args: argparse.Namespace) -> int:
     if args.width is not None:
         _check_range("--width", args.width, MIN_WIDTH, 10_000)
     lines = _choose_lines(args)
-    if args.html is not None:
-        _write_html(args, lines)
+    if args.html is not None or args.svg is not None:
+        _write_files(args, lines)
         return 0
     console = make_console(width=args.width, has_color=not args.no_color)
     for record, trajectory in _parse_lines(args.file, lines):
@@ -219,7 +221,9 @@ def _parse_lines(file: str, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[
             raise DataError(f"{file}, line {number}: {error}") from None
 
 
-def _write_html(args: argparse.Namespace, lines: Sequence[tuple[int, str]]) -> None:
+def _write_files(args: argparse.Namespace, lines: Sequence[tuple[int, str]]) -> None:
+    """The page and the picture that options name."""
+    from reviser.viewer.animation import write_animation
     from reviser.viewer.replay_page import Example, write_page
 
     parsed = list(_parse_lines(args.file, lines))
@@ -230,11 +234,25 @@ def _write_html(args: argparse.Namespace, lines: Sequence[tuple[int, str]]) -> N
                 f"{args.file}, line {number} was made with another tokenizer than line {lines[0][0]}, and a page has "
                 "one; choose a trajectory with --index"
             )
-    examples = [Example(trajectory) for _, trajectory in parsed]
+    examples = [Example(trajectory, log_probabilities=_scores(record)) for record, trajectory in parsed]
     orders = sorted({str(record["order"]) for record, _ in parsed if "order" in record})
     name = "Trajectories" if args.file == "-" else Path(args.file).name
-    write_page(args.html, examples, tokenizer, f"{name}: {', '.join(orders)}" if orders else name)
-    print(f"wrote {args.html}", file=sys.stderr)
+    title = f"{name}: {', '.join(orders)}" if orders else name
+    for path, write in ((args.html, write_page), (args.svg, write_animation)):
+        if path is not None:
+            write(path, examples, tokenizer, title)
+            print(f"wrote {path}", file=sys.stderr)
+
+
+def _scores(record: dict[str, Any]) -> tuple[float, ...] | None:
+    """The log-probabilities of a record's actions, where a model chose them."""
+    scores = record.get("log_probabilities")
+    if scores is None:
+        return None
+    is_list = isinstance(scores, list) and all(isinstance(each, int | float) for each in scores)
+    if not is_list or any(each > 0 for each in scores):
+        raise TrajectoryError("log_probabilities must be a list of numbers of at most 0; correct it or leave it out")
+    return tuple(map(float, scores))
 
 
 def _check_some(file: str, count: int) -> None:

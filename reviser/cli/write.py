@@ -15,7 +15,14 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from reviser.cli.shared.command import add_command
-from reviser.cli.shared.written import check_output, make_document, model_name, write_page, write_trajectories
+from reviser.cli.shared.written import (
+    check_output,
+    make_document,
+    model_name,
+    write_page,
+    write_picture,
+    write_trajectories,
+)
 from reviser.decoding.presets import LONGEST_GAP, NAMED, Sampling
 from reviser.errors import ConfigError, DataError
 from reviser.proofreading.choices import REVISE_BY, REVISE_PROBABILITY, Proofreading, revising
@@ -101,9 +108,16 @@ def _add_options(parser: ArgumentParser, max_tokens: int | None = None) -> None:
     parser.add_argument(
         "--html", metavar="FILE", help="write a page that replays the texts and shows the alternatives at each step"
     )
+    add_svg(parser)
     parser.add_argument("--out", metavar="FILE", help="write a trajectory file (see reviser trajectory show)")
     add_model(parser)
     add_sampling(parser)
+
+
+def add_svg(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--svg", metavar="FILE", help="also write a picture that shows one action after another, for a README"
+    )
 
 
 def add_limits(parser: ArgumentParser, max_tokens: int | None = None) -> None:
@@ -265,6 +279,9 @@ def _run(
     if args.html is not None:
         write_page(args, writer, texts)
         _say(args, f"{args.html}: open it in a browser")
+    if args.svg is not None:
+        write_picture(args, writer, texts)
+        _say(args, f"{args.svg}: open it in a browser, or show it as an image")
     return 0
 
 
@@ -295,7 +312,7 @@ def _check(args: argparse.Namespace) -> None:
     for name, is_given in (("--json", args.json), ("--best-of", args.best_of > 1)):
         if args.live and is_given:
             raise ConfigError(f"--live shows every text as it is written, {name} only the result; drop one")
-    for name in ("html", "out"):
+    for name in ("html", "svg", "out"):
         if getattr(args, name) is not None:
             check_output(f"--{name}", getattr(args, name))
     config = read_config(find(args.model)).model

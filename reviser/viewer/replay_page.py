@@ -60,7 +60,7 @@ def page(examples: Sequence[Example], tokenizer: Tokenizer, title: str) -> str:
     if not examples:
         raise ConfigError("a page needs at least one example")
     for number, example in enumerate(examples):
-        _check(example, tokenizer, number)
+        check_example(example, tokenizer, number)
     data = {
         "num_text": tokenizer.num_text,
         "special": _special_actions(tokenizer.alphabet),
@@ -95,7 +95,7 @@ def write_page(path: str | os.PathLike[str], examples: Sequence[Example], tokeni
         raise DataError(f"cannot write {path}: {error.strerror}; give another file") from None
 
 
-def _check(example: Example, tokenizer: Tokenizer, number: int) -> None:
+def check_example(example: Example, tokenizer: Tokenizer, number: int) -> None:
     alphabet, num_actions = example.trajectory.draft.rules.alphabet, len(example.trajectory.actions)
     if alphabet != tokenizer.alphabet:
         raise TokenizerError(

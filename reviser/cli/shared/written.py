@@ -1,4 +1,4 @@
-"""What a model has written, as it is kept: a JSON document, a trajectory file, a page."""
+"""What a model has written, as it is kept: a JSON document, a trajectory file, a page, a picture that moves."""
 
 from __future__ import annotations
 
@@ -134,3 +134,16 @@ def write_page(args: argparse.Namespace, writer: Writer, texts: Sequence[Text]) 
         for text in texts
     ]
     replay_page.write_page(args.html, examples, writer.tokenizer, f"reviser {args.command}: {args.text}")
+
+
+def write_picture(args: argparse.Namespace, writer: Writer, texts: Sequence[Text]) -> None:
+    """The animation that --svg names."""
+    from reviser.viewer.animation import write_animation
+    from reviser.viewer.replay_page import Example
+
+    names = [f"text {number} of {len(texts)}" if len(texts) > 1 else "" for number in range(1, len(texts) + 1)]
+    examples = [
+        Example(text.trajectory, name, text.decoded.log_probabilities)
+        for text, name in zip(texts, names, strict=True)
+    ]
+    write_animation(args.svg, examples, writer.tokenizer, f"reviser {args.command}: {args.text}")
