@@ -5,8 +5,9 @@ Each prompt is used once per seed, with the commands' default sampling.
 
 from __future__ import annotations
 
-from reviser.decoding.presets import DEFAULT
+from reviser.decoding.presets import DEFAULT, PAPER
 from reviser.decoding.writer import Text, Writer
+from reviser.proofreading.edits import shift
 from reviser.proofreading.proofread import Edited
 
 SEEDS = (1, 2)
@@ -27,6 +28,7 @@ GAPS = (
     ("He played for", " until he retired in 1998."),
 )
 MANY = ("The ___ lighthouse ___ until ___.", "___ storm ___ boat ___ morning ___")
+REVISED = ("The old lighthouse", "My first job was in a bakery, and", "To install the package,")
 ERRORS = (
     "Dear Mr Smith, thank you for you're letter of monday, wich I recieved this morning.",
     "I am writting to you becuase the package have not arrive yet.",
@@ -48,8 +50,10 @@ Nothing here is selected: two seeds for every prompt, one after the other, from
 `python tools/make_samples.py > docs/samples.md`. The commands give the same, for example
 `reviser generate 'Bees are' --seed 1` and `reviser infill 'He played for ___ until he retired in 1998.' --seed 2`; on
 another kind of processor a close choice may fall the other way. What was proofread was written
-to have errors, all but one; ~~old~~ became **new**. Elsewhere the given text is **bold**. After each text: actions
-for tokens, how many insertions were not at the end of the text so far, and "cut off" where a limit ended it.
+to have errors, all but one; ~~old~~ became **new**, as in the drafts that were revised by
+`reviser generate TEXT --seed 1 --max-tokens 120 --preset paper --revise 2`. Elsewhere the given text is **bold**.
+After each text: actions for tokens, how many insertions were not at the end of the text so far, and "cut off" where a
+limit ended it.
 """
 
 
@@ -67,9 +71,12 @@ def show_edits(edited: Edited) -> str:
     """A text with its changes and their probabilities."""
     shown, place = "", 0
     for edit in edited.edits:
-        shown += edited.original[place : edit.start]
-        shown += f"~~{edit.before}~~" if edit.before.strip() else edit.before
-        shown += f"**{edit.after}** ({edit.probability:.2f})" if edit.after.strip() else edit.after
+        before, after = edit.before, edit.after
+        space = " " if before[:1] == after[:1] == " " else ""  # marks that begin with a space are none
+        before, after = before.removeprefix(space), after.removeprefix(space)
+        shown += edited.original[place : edit.start] + space
+        shown += f"~~{before}~~" if before.strip() else before
+        shown += f"**{after}** ({edit.probability:.2f})" if after.strip() else after
         place = edit.end
     return shown + edited.original[place:]
 
@@ -102,6 +109,12 @@ def main() -> None:
         for seed in SEEDS:
             [text] = writer.infill(parts, seed=seed, sampling=DEFAULT)
             print(f"> {parts.replace('_', chr(92) + '_')}  \n> {show_line(text.text)}\n")
+    print("## Drafts and their revisions\n")
+    for prompt in REVISED:
+        [text] = writer.generate(prompt, seed=SEEDS[0], max_tokens=120, sampling=PAPER, revise=2)
+        assert text.revision is not None, "it was asked for"
+        shown = show_edits(Edited(text.revision.original[len(prompt) :], shift(text.revision.edits, -len(prompt))))
+        print(f"> **{prompt}**{show_line(shown)} ({text.revision.num_actions} actions to revise)\n")
     print("## Proofread\n")
     for given in ERRORS:
         print(f"> {show_edits(writer.edit(given))}\n")

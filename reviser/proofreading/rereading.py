@@ -74,10 +74,13 @@ def find_gains(
     and adds it for each that an edit adds.
     """
     pairs = [_Pair(*each, tokenizer) for each in texts]
-    asked = [side for pair in pairs for side in (pair.old, pair.new)]
-    begins = [begin for pair in pairs for begin in (pair.begin, pair.begin)]
-    scores = read(asked, begins)
-    return [pair.gains(scores[2 * i], scores[2 * i + 1], at_equal_length) for i, pair in enumerate(pairs)]
+    # Other edits of the same place have the same text before them, which is read once.
+    asked = list(dict.fromkeys((tuple(side), pair.begin) for pair in pairs for side in (pair.old, pair.new)))
+    scores = dict(zip(asked, read([tokens for tokens, _ in asked], [begin for _, begin in asked]), strict=True))
+    return [
+        pair.gains(scores[tuple(pair.old), pair.begin], scores[tuple(pair.new), pair.begin], at_equal_length)
+        for pair in pairs
+    ]
 
 
 class _Pair:
