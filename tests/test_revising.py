@@ -221,11 +221,12 @@ def test_the_command_tells_draft_edits_and_one_trajectory(
     run(capsys, "trajectory", "check", tmp_path / "t.jsonl")
 
 
+@pytest.mark.parametrize("by", ["scan", "reading"])
 def test_live_shows_the_revision_too_and_leaves_the_same_text(
-    folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    by: str, folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["generate", "The old", "--model", folder, "--seed", "5", "--max-actions", "30"]
-    words += ["--revise", "1", "--revise-probability", "0", "--revise-by", "scan"]
+    words += ["--revise", "1", "--revise-probability", "0", "--revise-by", by]
     [wanted] = json.loads(run(capsys, *words, "--json")[0])["texts"]
     terminal = Terminal(monkeypatch, 100, 30)
     assert main([*words, "--live", "--pace", "0"]) == 0

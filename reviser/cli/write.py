@@ -410,20 +410,10 @@ def _write_live(
 
 def _revise_live(args: argparse.Namespace, writer: Writer, text: Text, console: Console) -> Text:
     """The text after it has been revised, which is drawn too, unless it was interrupted."""
-    from reviser.decoding.presets import SCAN
-    from reviser.proofreading.rereading import scan_for
-    from reviser.viewer.live import propose_live, watch_revision
+    from reviser.viewer.live import revise_live
 
     how = _revising(args)
-    if how is None or text.ended_by == "interrupt":
-        return text
-    if how.by == "reading":
-        [revised] = writer.revise([text], how)
-        watch_revision(revised, text.decoded.canvas, writer.tokenizer, console, args.pace)
-        return revised
-    sampling = replace(SCAN, scan=scan_for(how))
-    propose = propose_live(writer, sampling, console, args.pace, max_actions=how.max_actions)
-    return writer.revise([text], how, propose)[0]
+    return text if how is None or text.ended_by == "interrupt" else revise_live(writer, text, how, console, args.pace)
 
 
 def _print_all(args: argparse.Namespace, writer: Writer, texts: Sequence[Text], seconds: float) -> None:

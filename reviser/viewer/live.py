@@ -27,8 +27,10 @@ from rich.text import Text
 
 from reviser.actions import Alphabet
 from reviser.canvas import Canvas, replay
+from reviser.decoding.presets import SCAN
 from reviser.decoding.requests import Event
 from reviser.orders.record import Draft
+from reviser.proofreading.rereading import scan_for
 from reviser.tokenizer import Tokenizer
 from reviser.viewer.terminal import (
     BAR,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from reviser.decoding.requests import Decoded
     from reviser.decoding.writer import Text as Written
     from reviser.decoding.writer import Writer
+    from reviser.proofreading.choices import Proofreading
 
 FADE = ("black on bright_green", "bold bright_green", "bright_green", "green", "green", "green")
 """How text looks that came 0, 1, 2, ... actions ago; what is older looks like any text."""
@@ -263,8 +266,19 @@ def propose_live(
     return propose
 
 
-def watch_revision(revised: Written, drafted: Canvas, tokenizer: Tokenizer, console: Console, pace: float) -> None:
-    """The changes of a draft, action by action, after they have been decided on."""
+def revise_live(writer: Writer, text: Written, how: Proofreading, console: Console, pace: float) -> Written:
+    """A text after its model has gone over it: what scans is drawn while it does, what reads when it has decided."""
+    if how.by == "reading":
+        [revised] = writer.revise([text], how)
+        _watch_revision(revised, text.decoded.canvas, writer.tokenizer, console, pace)
+        return revised
+    sampling = replace(SCAN, scan=scan_for(how))
+    propose = propose_live(writer, sampling, console, pace, max_actions=how.max_actions)
+    return writer.revise([text], how, propose)[0]
+
+
+def _watch_revision(revised: Written, drafted: Canvas, tokenizer: Tokenizer, console: Console, pace: float) -> None:
+    """The changes of a draft, action by action."""
     rules, revision = revised.draft.rules, revised.revision
     if revision is None or not revision.actions:
         return
