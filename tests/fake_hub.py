@@ -77,6 +77,7 @@ class FakeHub(ThreadingHTTPServer):
 
 class Answer(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: FakeHub
 
     def log_message(self, format: str, *args: Any) -> None: ...
@@ -157,6 +158,10 @@ class Answer(BaseHTTPRequestHandler):
             return self._miss("revision")
         if what == "revision":
             return self._give(200, self._describe(name, model, sha))
+        if what == "tree":
+            listed = self._describe(name, model, sha)["siblings"]
+            about = [{"type": "file", "path": each["rfilename"], "oid": each["blobId"], **each} for each in listed]
+            return self._give(200, about)
         if self.token != TOKEN:
             return self._give(403, {"error": "You may not write here."})
         if what == "preupload":

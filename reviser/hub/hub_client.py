@@ -131,10 +131,12 @@ def _explain(error: BaseException, doing: str, name: str, revision: str | None) 
         return f"no model {name} at the hub, or it is private; check the name, or {HINT} that may read it"
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status in (401, 403):
-        return f"cannot {doing} {name}: the hub refuses ({_first_line(error)}); {HINT} that may do this"
-    return f"cannot {doing} {name}: {_first_line(error)}; check the endpoint and the network, and run it again"
+        return f"cannot {doing} {name}: the hub refuses ({_tell(error, status)}); {HINT} that may do this"
+    return f"cannot {doing} {name}: {_tell(error, status)}; check the endpoint and the network, and run it again"
 
 
-def _first_line(error: BaseException) -> str:
-    said = next(filter(None, map(str.strip, str(error).splitlines())), "") or type(error).__name__
-    return re.sub(r"\s*\(Request ID: [^)]*\)", "", said).rstrip(".;")
+def _tell(error: BaseException, status: int | None) -> str:
+    """What the hub says, or else the first line of what its client does."""
+    text = str(error) if status is None else getattr(error, "server_message", None) or ""
+    said = next(filter(None, map(str.strip, text.splitlines())), "").rstrip(".;")
+    return said or type(error).__name__ if status is None else f"HTTP {status}{said and f', {said}'}"
