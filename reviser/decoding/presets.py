@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 from reviser.decoding.arguments import check_number, check_switch, check_whole
 from reviser.errors import ConfigError
@@ -108,3 +109,10 @@ NAMED = {"default": DEFAULT, "paper": PAPER, "greedy": GREEDY, "scan": SCAN}
 """The presets by name."""
 LONGEST_GAP = 128
 """Tokens that fill a gap at most, unless another limit is given; the shipped model learned gaps of up to 127."""
+
+
+def check_sampling(sampling: Any) -> None:
+    if not isinstance(sampling, Sampling):
+        raise ConfigError(
+            f"sampling={sampling!r} must be a reviser.Sampling, such as Sampling(temperature=0.9, top_k=50)"
+        )

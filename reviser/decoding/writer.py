@@ -17,7 +17,8 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from pathlib import Path
+from typing import Literal
 
 from reviser.canvas import FIXED, Rules
 from reviser.decoding.arguments import (
@@ -39,12 +40,12 @@ from reviser.decoding.gap_filling import (
     passable,
     split_gaps,
 )
-from reviser.decoding.presets import DEFAULT, LONGEST_GAP, SCAN, Sampling
+from reviser.decoding.presets import DEFAULT, LONGEST_GAP, SCAN, Sampling, check_sampling
 from reviser.decoding.reading import score_tokens
 from reviser.decoding.requests import Decoded, EndedBy, Event, Request, find_end, join_revision
 from reviser.errors import ConfigError
-from reviser.model.checkpoint import check_tokenizer, from_pretrained, tokenizer_of
-from reviser.model.folder import find, read_config
+from reviser.model.checkpoint import check_tokenizer, from_pretrained, save_pretrained, tokenizer_of
+from reviser.model.folder import FolderConfig, find, read_config
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.rng import Random
@@ -146,12 +147,8 @@ class Writer:
         check_tokenizer(model.config, tokenizer)
         if weights not in ("auto", "int8", "float32"):
             raise ConfigError(f"weights={weights!r} must be 'auto', 'int8' or 'float32'")
-        self.model, self.tokenizer, self.num_rows, self.name = (
-            model,
-            tokenizer,
-            check_whole("num_rows", num_rows),
-            name,
-        )
+        self.model, self.tokenizer, self.name = model, tokenizer, name
+        self.num_rows = check_whole("num_rows", num_rows)
         self._steps = CpuStep(model, "int8") if weights == "int8" else None
         self.order = order
         """The order that the model was trained with, where that is known."""
@@ -159,6 +156,8 @@ class Writer:
         """How the examples that it was trained on were cut, as settings of data.jobs, where that is known."""
         self.notes = notes
         """What its maker says of it, in Markdown."""
+        self.described: FolderConfig | None = None
+        """What the model's folder says of it, where it comes from one."""
         self.has_gaps = knows_gaps(jobs) and "jump" in model.config.operators
         """Whether the model fills several gaps at once, as one that was trained to; another fills them in turn."""
         self._has_graphs = model.embedding.weight.is_cuda
@@ -198,7 +197,16 @@ class Writer:
             weights = "int8"
         order, jobs = (described.trained.order, described.trained.jobs) if described.trained else (None, "")
         name = folder.name if spec in (None, "shipped") else str(spec)
-        return cls(model, tokenizer_of(folder), num_rows, weights, order, name, jobs, described.notes)
+        writer = cls(model, tokenizer_of(folder), num_rows, weights, order, name, jobs, described.notes)
+        writer.described = described
+        return writer
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> Path:
+        """Write a folder that `from_pretrained` makes the same writer of; its weights are rounded as they were in the
+        folder that this one comes from."""
+        described = self.described or FolderConfig(self.model.config)
+        kept = partial(save_pretrained, weights=described.weights, trained=described.trained)
+        return kept(self.model, folder, self.tokenizer, notes=self.notes)
 
     def generate(
         self,
@@ -275,7 +283,7 @@ class Writer:
     ) -> list[Text]:
         """`infill` of the parts around gaps."""
         n, best_of, max_actions, seed = check_counts(n, best_of, max_actions, seed)
-        _check_sampling(sampling)
+        check_sampling(sampling)
         limits = limits or GapLimits()
         found: dict[str, Text] = {}
         for attempt in range(ATTEMPTS if n > 1 and sampling.temperature else 1):
@@ -359,7 +367,7 @@ class Writer:
         how = Proofreading(format, min_probability, passes, words, reread, within)
         [seed] = check_all_whole(seed=seed)
         sampling = replace(SCAN, scan=scan_for(how)) if sampling is None else sampling
-        _check_sampling(sampling)
+        check_sampling(sampling)
         propose = partial(self.propose, seed=seed, sampling=sampling)
         return proofread(text, propose, self.tokenizer, self.model.config, how, read=self.read)
 
@@ -397,7 +405,7 @@ class Writer:
         begun = self.continuation(start) if isinstance(start, str) else start
         if not isinstance(begun, Draft):
             raise ConfigError(f"start is {start!r}, of type {type(start).__name__}; give a prompt (str) or a Draft")
-        _check_sampling(sampling)
+        check_sampling(sampling)
         max_actions, seed, number = check_all_whole(max_actions=max_actions, seed=seed, number=number)
         engine = Engine(self.model, sampling, 1, self._steps, NUM_ALTERNATIVES)
         return engine.events(Request(begun, max_actions, Random.of(seed, 0, number).state))
@@ -444,7 +452,7 @@ class Writer:
         self, requests: Sequence[Request], sampling: Sampling = DEFAULT, num_alternatives: int = 0
     ) -> list[Text]:
         """The texts of requests, for callers that make drafts and random numbers themselves."""
-        _check_sampling(sampling)
+        check_sampling(sampling)
         num_rows = max(min(self.num_rows, len(requests)), 1)
         asked = sampling, num_rows, num_alternatives
         # Taken out while it writes, so that calls from several threads never share one.
@@ -484,13 +492,6 @@ def _keep_best(texts: Sequence[Text], best_of: int) -> list[Text]:
 
 def _number_of(seed: int, number: int, gap: int) -> int:
     return Random.of(seed, gap, number).state
-
-
-def _check_sampling(sampling: Any) -> None:
-    if not isinstance(sampling, Sampling):
-        raise ConfigError(
-            f"sampling={sampling!r} must be a reviser.Sampling, such as Sampling(temperature=0.9, top_k=50)"
-        )
 
 
 def load(spec: str | os.PathLike[str] | None = None, device: str = "cpu") -> Writer:
