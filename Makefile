@@ -9,7 +9,7 @@ TRITON := triton==3.9.0
 # One process per core, and what a process compiles is there for the others and for the next run.
 PYTEST := NUMBA_CACHE_DIR=$(CURDIR)/.venv/numba $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-all torture offline-eval check bench format docs samples clean
+.PHONY: demo test test-all torture offline-eval check bench format docs samples wheel clean
 
 # A terminal shows the canvas while it is edited; elsewhere each action of the second is printed as a line.
 demo: $(STAMP)
@@ -65,6 +65,12 @@ docs: $(STAMP)
 samples: $(STAMP)
 	$(BIN)/python tools/make_samples.py > docs/samples.md
 
+# The wheel is made from the sdist, so that nothing of an earlier build gets into it (docs/install.md).
+wheel: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -c "import setuptools.build_meta as backend; backend.build_sdist('dist')"
+	$(BIN)/python -m pip wheel --disable-pip-version-check -c constraints.txt --no-deps -w dist dist/*.tar.gz
+
 clean:
 	rm -rf .venv
 
@@ -75,7 +81,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 # The packages of evaluation, of errors and of the server, and Triton, whose interpreter runs the GPU's kernels; it exists for Linux alone.
 $(TEST_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,eval,errors,serve,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,eval,errors,serve,hub,dev]"
 	test "$$(uname)" != Linux || $(BIN)/python -c "import triton" 2> /dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$(TRITON)"
 	touch $(TEST_STAMP)
