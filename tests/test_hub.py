@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from fake_hub import TOKEN, FakeHub, running
 from huggingface_hub import constants
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_docs_python import blocks
 
 import reviser
 from reviser import tokenizer as tokenizers
@@ -361,6 +363,19 @@ def test_who_may_not_push_is_told_what_to_do(
             read_token(tmp_path / "token")
     with pytest.raises(HubError, match=r"cannot read the token file .*: No such file or directory; give a file that"):
         read_token(tmp_path / "nothing")
+
+
+def test_the_examples_of_the_install_page_run(
+    hub: FakeHub, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(folder, tmp_path / "runs" / "mine")
+    [block] = [block for block in blocks("install.md", "sh") if "push" in block]
+    for line in block.splitlines():
+        assert main(shlex.split(line)[1:]) == 0
+    assert hub.models["me/mine"].is_private
+    assert contents(tmp_path / "mine") == contents(folder)
+    assert (reviser.push, reviser.pull) == (push, pull)
 
 
 def test_a_model_is_loaded_by_its_name_at_the_hub_unless_a_folder_has_it(

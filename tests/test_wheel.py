@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -69,7 +70,11 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: tuple[Path, Path]) 
     assert {name for name in names if not name.startswith(about)} == wanted
     assert {f"{about}/licenses/LICENSE", f"{about}/entry_points.txt", "reviser/py.typed"} <= names
     assert wheel.name.endswith("-py3-none-any.whl")
-    assert wheel.stat().st_size < SMALL
+    size = wheel.stat().st_size
+    assert size < SMALL
+    page = (ROOT / "docs" / "install.md").read_text("utf-8")
+    [said] = re.findall(r"systems and has (\d+\.\d) MB", page)
+    assert float(said) == pytest.approx(size / 1e6, abs=0.2)
 
 
 def test_the_sdist_holds_what_the_wheel_is_made_of_and_no_tests(built: tuple[Path, Path]) -> None:
