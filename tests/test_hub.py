@@ -371,8 +371,11 @@ def test_the_examples_of_the_install_page_run(
     monkeypatch.chdir(tmp_path)
     shutil.copytree(folder, tmp_path / "runs" / "mine")
     [block] = [block for block in blocks("install.md", "sh") if "push" in block]
-    for line in block.splitlines():
-        assert main(shlex.split(line)[1:]) == 0
+    *transfers, written = (shlex.split(line)[1:] for line in block.splitlines())
+    for words in transfers:
+        assert main(words) == 0
+    assert written[-2:] == ["--model", "mine"]
+    assert reviser.load("mine").notes == "Small."
     assert hub.models["me/mine"].is_private
     assert contents(tmp_path / "mine") == contents(folder)
     assert (reviser.push, reviser.pull) == (push, pull)
