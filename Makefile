@@ -12,7 +12,7 @@ PYTEST := NUMBA_CACHE_DIR=$(CURDIR)/.venv/numba $(BIN)/python -m pytest -n auto 
 # Not a word about other programs among what the build has to say.
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-.PHONY: demo test test-all torture offline-eval check bench format docs site samples clean
+.PHONY: demo test test-all torture offline-eval check bench format docs site samples wheel clean
 
 # A terminal shows the canvas while it is edited; elsewhere each action of the second is printed as a line.
 demo: $(STAMP)
@@ -74,6 +74,12 @@ site: $(TEST_STAMP)
 samples: $(STAMP)
 	$(BIN)/python tools/make_samples.py > docs/samples.md
 
+# The wheel is made from the sdist, so that nothing of an earlier build gets into it (docs/install.md).
+wheel: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -c "import setuptools.build_meta as backend; backend.build_sdist('dist')"
+	$(BIN)/python -m pip wheel --disable-pip-version-check -c constraints.txt --no-deps -w dist dist/*.tar.gz
+
 clean:
 	rm -rf .venv
 
@@ -84,7 +90,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 # The packages of evaluation, of errors, of the server and of the site, and Triton, whose interpreter runs the GPU's kernels; it exists for Linux alone.
 $(TEST_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,eval,errors,serve,dev,docs]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,eval,errors,serve,hub,dev,docs]"
 	test "$$(uname)" != Linux || $(BIN)/python -c "import triton" 2> /dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$(TRITON)"
 	touch $(TEST_STAMP)

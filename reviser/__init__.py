@@ -3,6 +3,7 @@
 | you want to | call |
 |---|---|
 | write with a model | `load()` gives a `Writer`: `generate`, `infill`, `edit`, `stream` |
+| share one | `push("my-model", "me/mine")`, `pull("me/mine", "my-model")` |
 | train one | `train("small", data="data/mine", out="runs/mine")` gives a `Run` |
 | measure systems | `evaluate({"ours": writer, "theirs": system}, prompts, metrics=[...])` gives `Results` |
 | add your own | `register_order`, `register_metric`, `register_canvas`, `register_judge`, `load_plugin` |
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from reviser.evaluation.measures import Measure
     from reviser.evaluation.measuring import Results, evaluate
     from reviser.evaluation.metrics.registered import register_metric
+    from reviser.hub.pulling import pull
+    from reviser.hub.pushing import push
     from reviser.model.canvas_kinds import register_canvas
     from reviser.orders.registry import register_order
     from reviser.plugins import load_plugin
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "__version__",
     "load", "Writer", "Text", "Edited", "Edit", "Sampling",
+    "push", "pull",
     "train", "Run",
     "evaluate", "Results", "Prompt", "Generation", "Measure",
     "register_order", "register_metric", "register_canvas", "register_judge", "load_plugin",
@@ -50,6 +54,8 @@ _PLACES = {
     "Edited": "proofreading.proofread",
     "Edit": "proofreading.edits",
     "Sampling": "decoding.presets",
+    "push": "hub.pushing",
+    "pull": "hub.pulling",
     "train": "training.api",
     "Run": "training.runs",
     "evaluate": "evaluation.measuring",

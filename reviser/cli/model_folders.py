@@ -1,9 +1,12 @@
-"""`reviser info`, `pack` and `import`: show a model folder, round its weights, convert the author's checkpoints."""
+"""`reviser info`, `pack`, `import`, `push` and `pull`: model folders shown, rounded, converted, sent and
+fetched."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,9 @@ from reviser.errors import make_visible
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
+    from reviser.hub.hub_client import Hub
+    from reviser.hub.pulling import Pulled
+    from reviser.hub.pushing import Pushed
     from reviser.model.author import Imported
     from reviser.model.folder import FolderConfig
 
@@ -21,6 +27,8 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     _add_info(commands)
     _add_pack(commands)
     _add_import(commands)
+    _add_push(commands)
+    _add_pull(commands)
 
 
 def _add_info(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -75,6 +83,55 @@ def _add_import(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         help="name, tokenizer.json or folder (default gpt2; if it is not installed, the folder only names it)",
     )
     parser.set_defaults(run=run_import)
+
+
+def _add_push(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
+    parser = add_command(
+        commands,
+        "push",
+        "send a model folder to the Hugging Face hub",
+        "  reviser push runs/mine me/mine --private\n"
+        "  reviser push runs/mine/model me/mine --revision v1 --token-file token.txt --json",
+        description="Send a model folder to the Hugging Face hub, in one commit. It is loaded first, and one that "
+        "does not load is refused.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="a model folder, or a run folder")
+    parser.add_argument("name", metavar="NAME", help="owner/model at the hub; made where it is missing")
+    parser.add_argument("--revision", metavar="BRANCH", default="main", help="the branch (default main)")
+    parser.add_argument("--private", action="store_true", help="make it private; refused where it is public already")
+    _add_hub(parser)
+    parser.set_defaults(run=run_push)
+
+
+def _add_pull(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
+    parser = add_command(
+        commands,
+        "pull",
+        "fetch a model folder from the Hugging Face hub",
+        "  reviser pull me/mine mine\n  reviser pull me/mine mine --revision v1 --force --json",
+        description="Fetch a model folder from the Hugging Face hub. Its checksums are compared and it is loaded "
+        "before it is put in place. Nothing in it is executed, and files that are no part of a model folder are not "
+        "fetched.",
+    )
+    parser.add_argument("name", metavar="NAME", help="owner/model at the hub")
+    parser.add_argument("folder", metavar="FOLDER", help="the model folder to write")
+    parser.add_argument("--revision", metavar="REVISION", help="a branch, tag or commit (default: the branch main)")
+    parser.add_argument("--force", action="store_true", help="replace FOLDER where it is a model folder")
+    _add_hub(parser)
+    parser.set_defaults(run=run_pull)
+
+
+def _add_hub(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="a file that holds the hub's token (default: the variable HF_TOKEN, or what `hf auth login` stored)",
+    )
+    parser.add_argument(
+        "--endpoint",
+        metavar="URL",
+        help="the hub's address (default: the variable HF_ENDPOINT, or https://huggingface.co)",
+    )
 
 
 def run_info(args: argparse.Namespace) -> int:
@@ -159,3 +216,33 @@ def _summarise(imported: Imported) -> str:
         hint = f"; run: {install_files(GPT2)}" if imported.missing_tokenizer == "gpt2" else ""
         lines.append(f"the tokenizer {imported.missing_tokenizer} is not installed, so the folder lacks it{hint}")
     return "\n".join(lines)
+
+
+def run_push(args: argparse.Namespace) -> int:
+    from reviser.hub.pushing import push
+
+    done = push(args.folder, args.name, revision=args.revision, private=args.private, hub=_hub_of(args))
+    return _report_transfer(args, "is not sent", done, f"{done.url} at {done.commit[:12]}")
+
+
+def run_pull(args: argparse.Namespace) -> int:
+    from reviser.hub.pulling import pull
+
+    done = pull(args.name, args.folder, revision=args.revision, force=args.force, hub=_hub_of(args))
+    return _report_transfer(args, "is not fetched", done, f"{done.folder}: {args.name} at {done.commit[:12]}")
+
+
+def _hub_of(args: argparse.Namespace) -> Hub:
+    from reviser.hub.hub_client import Hub, read_token
+
+    return Hub(args.endpoint, read_token(args.token_file))
+
+
+def _report_transfer(args: argparse.Namespace, ignored: str, done: Pushed | Pulled, what: str) -> int:
+    for name in done.left_out:
+        print(make_visible(f"{name} {ignored}: it is no part of a model folder"), file=sys.stderr)
+    if args.json:
+        print(json.dumps({"name": args.name} | asdict(done), default=str))
+    else:
+        print(make_visible(f"{what}, {len(done.files)} files, {_megabytes(done.num_bytes)}"))
+    return 0

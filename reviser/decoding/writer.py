@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from reviser.canvas import FIXED, Rules
@@ -45,19 +46,12 @@ from reviser.decoding.presets import DEFAULT, LONGEST_GAP, SCAN, Sampling, check
 from reviser.decoding.reading import score_tokens
 from reviser.decoding.requests import Decoded, EndedBy, Event, Request, find_end, join_revision
 from reviser.errors import ConfigError
-from reviser.model.checkpoint import check_tokenizer, from_pretrained, tokenizer_of
-from reviser.model.folder import find, read_config
+from reviser.model.checkpoint import check_tokenizer, from_pretrained, save_pretrained, tokenizer_of
+from reviser.model.folder import FolderConfig, find, read_config
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.rng import Random
-from reviser.proofreading.choices import (
-    MIN_PROBABILITY,
-    PASSES,
-    REVISE_BY,
-    REVISE_PROBABILITY,
-    Proofreading,
-    revising,
-)
+from reviser.proofreading.choices import MIN_PROBABILITY, PASSES, REVISE_PROBABILITY, Proofreading, revising
 from reviser.proofreading.proofread import Edited, Propose, check_can_edit, proofread
 from reviser.proofreading.rereading import scan_for
 from reviser.proofreading.revising import EditAll, Revision, make_editor, revise_canvases
@@ -155,11 +149,11 @@ class Writer:
         check_tokenizer(model.config, tokenizer)
         if weights not in ("auto", "int8", "float32"):
             raise ConfigError(f"weights={weights!r} must be 'auto', 'int8' or 'float32'")
-        self.model, self.tokenizer, self.num_rows, self.name = (
+        self.model, self.tokenizer, self.name, self.num_rows = (
             model,
             tokenizer,
-            check_whole("num_rows", num_rows),
             name,
+            check_whole("num_rows", num_rows),
         )
         self._steps = CpuStep(model, "int8") if weights == "int8" else None
         self.order = order
@@ -168,6 +162,8 @@ class Writer:
         """How the examples that it was trained on were cut, as settings of data.jobs, where that is known."""
         self.notes = notes
         """What its maker says of it, in Markdown."""
+        self.described: FolderConfig | None = None
+        """What the model's folder says of it, where it comes from one."""
         self.has_gaps = knows_gaps(jobs) and "jump" in model.config.operators
         """Whether the model fills several gaps at once, as one that was trained to; another fills them in turn."""
         self._has_graphs = model.embedding.weight.is_cuda
@@ -207,7 +203,16 @@ class Writer:
             weights = "int8"
         order, jobs = (described.trained.order, described.trained.jobs) if described.trained else (None, "")
         name = folder.name if spec in (None, "shipped") else str(spec)
-        return cls(model, tokenizer_of(folder), num_rows, weights, order, name, jobs, described.notes)
+        writer = cls(model, tokenizer_of(folder), num_rows, weights, order, name, jobs, described.notes)
+        writer.described = described
+        return writer
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> Path:
+        """Write a folder that `from_pretrained` makes the same writer of; its weights are rounded as they were in the
+        folder that this one comes from."""
+        own = self.described or FolderConfig(self.model.config)
+        about = self.model, folder, self.tokenizer
+        return save_pretrained(*about, weights=own.weights, trained=own.trained, notes=self.notes)
 
     def generate(
         self,
@@ -221,7 +226,7 @@ class Writer:
         sampling: Sampling = DEFAULT,
         revise: int = 0,
         revise_probability: float = REVISE_PROBABILITY,
-        revise_by: str = REVISE_BY[0],
+        revise_by: str = "reading",
     ) -> list[Text]:
         """`n` continuations of each prompt, in the order of the prompts; up to `revise` passes change what is better
         changed (docs/own-states.md)."""

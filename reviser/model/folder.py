@@ -30,6 +30,7 @@ from reviser import config as settings
 from reviser.config import ModelConfig
 from reviser.errors import CheckpointError, ConfigError, MissingPackageError
 from reviser.files import hash_file
+from reviser.packages import HUB
 
 CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
 RUN, CHECKPOINTS = "run.json", "checkpoints"
@@ -144,9 +145,9 @@ def _fetch(hub_id: str) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         needed_for = f"{hub_id} is not a folder here, and fetching it"
-        raise MissingPackageError("huggingface_hub", needed_for, "pip install huggingface_hub") from error
+        raise MissingPackageError("huggingface_hub", needed_for, HUB) from error
     try:
-        with _quiet_hub():
+        with quiet_hub():
             return Path(snapshot_download(hub_id, allow_patterns=[CONFIG, WEIGHTS, TOKENIZER, CARD]))
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
@@ -156,7 +157,7 @@ def _fetch(hub_id: str) -> Path:
 
 
 @contextmanager
-def _quiet_hub() -> Iterator[None]:
+def quiet_hub() -> Iterator[None]:
     """The hub's package logs every retry as a warning; what it gives up on is one error here."""
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
