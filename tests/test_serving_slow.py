@@ -1,4 +1,4 @@
-"""Clients that send or read too slowly or open too many connections hold nothing for ever; patient ones are served."""
+"""Clients that send or read too slowly or open too many connections hold nothing for ever; patient ones get all."""
 
 import json
 import re

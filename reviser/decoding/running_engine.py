@@ -2,6 +2,7 @@
 
     add(7, request)          joins at the next step, or when a row is free
     drop(7)                  leaves at once
+    finish([7]) -> results   ends at once, with what it has written
     advance() -> StepNews    one step: new actions of those who are watched, and results of those who have finished
 
 The rows, the random numbers and the steps are the engine's, so every request gets what `Engine.write` gives it.
@@ -18,6 +19,7 @@ The rows, the random numbers and the steps are the engine's, so every request ge
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -118,6 +120,15 @@ class RunningEngine(Engine):
             self.owners[row] = None
 
     @torch.no_grad()
+    def finish(self, keys: Sequence[int]) -> list[tuple[int, Decoded]]:
+        """End requests that are being decoded, and give what they came to; they need no more of it."""
+        rows = [row for row, owner in enumerate(self.owners) if owner in keys]
+        if not rows:
+            return []
+        self._board_here.left[rows] = 0
+        return self._collect_done()
+
+    @torch.no_grad()
     def advance(self) -> StepNews:
         """A step of all rows; on a GPU as many as are taken between two looks at it."""
         self._fit_rows()
@@ -131,11 +142,14 @@ class RunningEngine(Engine):
             self._advance(self._board_here)
         self.budgets = [budget - count for budget in self.budgets]
         told = self._tell()
+        return StepNews(told, self._collect_done())
+
+    def _collect_done(self) -> list[tuple[int, Decoded]]:
         done = list(self._collect(self._board_here, self._asked))
         for key, _ in done:
             del self._asked[key]
             self._watched.pop(key, None)
-        return StepNews(told, done)
+        return done
 
     def _fit_rows(self) -> None:
         """On a CPU, take as many rows as are needed, in powers of two, and give back all but a quarter's worth."""
