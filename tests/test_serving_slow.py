@@ -186,3 +186,18 @@ def test_connections_beyond_the_limit_are_told_so_until_others_go(monkeypatch):
             assert first.recv(1 << 16).startswith(b"HTTP/1.1 200")
         wait_until(lambda: num_open(served) == 0)
         assert served.post("/v1/completions", prompt="a", max_tokens=2).status_code == 200
+
+
+def test_small_parts_of_an_answer_are_sent_at_once():
+    with serving(WRITER) as served, connect(served) as raw:
+        times = []
+        for _ in range(5):
+            begin = time.monotonic()
+            raw.sendall(GET)
+            read_until(raw, b'"requests":')
+            times.append(time.monotonic() - begin)
+        [connection] = served.server.server_state.connections
+        opened = connection.transport.get_extra_info("socket")
+        assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        # Else all but the first would take 40 ms.
+        assert min(times) < 0.03
