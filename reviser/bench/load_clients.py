@@ -78,6 +78,8 @@ class Asked:
         """The text in a whole answer."""
         if self.job in ("stream", "watch"):
             events = [json.loads(line[6:]) for line in answer.splitlines() if line.startswith(b"data: {")]
+            if "error" in events[-1]:
+                raise ValueError(events[-1]["error"]["message"])
             return str(events[-1]["new"]) if self.job == "watch" else "".join(map(_read_choice, events))
         fields = json.loads(answer)
         return (
