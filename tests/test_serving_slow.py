@@ -10,6 +10,7 @@ import httpx
 import pytest
 from served import make_writer, serving, wait_until
 
+from reviser.decoding.running_engine import RunningEngine
 from reviser.serving import connections
 
 WRITER = make_writer("move", context=200)
@@ -201,3 +202,19 @@ def test_small_parts_of_an_answer_are_sent_at_once():
         assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         # Else all but the first would take 40 ms.
         assert min(times) < 0.03
+
+
+def test_a_stream_that_is_quiet_gives_signs_of_life(monkeypatch):
+    advance = RunningEngine.advance
+
+    def advance_slowly(self):
+        time.sleep(0.15)
+        return advance(self)
+
+    monkeypatch.setattr("reviser.serving.event_stream.PING_S", 0.05)
+    monkeypatch.setattr(RunningEngine, "advance", advance_slowly)
+    with serving(WRITER) as served:
+        answer = served.http.post("/v1/trajectories", json={"prompt": "ab", "max_actions": 3})
+    assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.text.count("event: action") <= 3 <= answer.text.count(": ping\n\n")

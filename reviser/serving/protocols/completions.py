@@ -10,13 +10,13 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import Field, StrictBool, StrictInt, StrictStr, field_validator
-from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse, Response
 
 from reviser.canvas import apply_unchecked
 from reviser.decoding.requests import Event
 from reviser.decoding.writer import NUM_ALTERNATIVES, Text, Writer
 from reviser.proofreading.edits import first_changed
+from reviser.serving.event_stream import EventStream
 from reviser.serving.failures import RequestError, explain_in_stream
 from reviser.serving.protocols.stops import Stops
 from reviser.serving.protocols.writing_job import (
@@ -209,7 +209,7 @@ def make_openai_routes(service: Service) -> APIRouter:
     async def complete(body: CompletionBody, client: Request) -> Response:
         completion = Completion(service, body)
         if body.stream:
-            return EventSourceResponse(completion.parts(), sep="\n")
+            return EventStream(completion.parts())
         return JSONResponse(await completion.whole(client))
 
     @routes.get("/v1/models", summary="The model of this server")

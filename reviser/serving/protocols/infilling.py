@@ -8,11 +8,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import Field, StrictBool, StrictInt, StrictStr
-from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse, Response
 
 from reviser.decoding.requests import Event
 from reviser.decoding.writer import Text
+from reviser.serving.event_stream import EventStream
 from reviser.serving.failures import RequestError, explain_in_stream
 from reviser.serving.protocols.stops import Stops
 from reviser.serving.protocols.writing_job import SamplingBody, Tail, WritingJob, gap_limit
@@ -127,7 +127,7 @@ def make_infill_routes(service: Service) -> APIRouter:
     async def infill(body: InfillBody, client: Request) -> Response:
         infilling = Infilling(service, body)
         if body.stream:
-            return EventSourceResponse(infilling.parts(), sep="\n")
+            return EventStream(infilling.parts())
         return JSONResponse(await infilling.whole(client))
 
     return routes

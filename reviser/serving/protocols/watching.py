@@ -16,7 +16,6 @@ from typing import Any
 
 from fastapi import APIRouter
 from pydantic import Field, StrictBool, StrictInt, StrictStr
-from sse_starlette import EventSourceResponse
 from starlette.responses import Response
 
 from reviser.canvas import Canvas, Rules
@@ -30,6 +29,7 @@ from reviser.proofreading.proofread import check_can_edit
 from reviser.proofreading.rereading import scan_for
 from reviser.proofreading.spans.formats import find_protected
 from reviser.proofreading.windows import make_draft
+from reviser.serving.event_stream import EventStream
 from reviser.serving.failures import RequestError, explain_in_stream
 from reviser.serving.protocols.clipping import clip_parts
 from reviser.serving.protocols.writing_job import SamplingBody, check_given, gap_limit
@@ -202,6 +202,6 @@ def make_trajectory_routes(service: Service) -> APIRouter:
 
     @routes.post(PATH, summary="Watch a model write or edit, action by action")
     async def watch(body: TrajectoryBody) -> Response:
-        return EventSourceResponse(Watching(service, body, names).events(), sep="\n")
+        return EventStream(Watching(service, body, names).events())
 
     return routes
