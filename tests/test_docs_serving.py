@@ -69,3 +69,7 @@ def test_the_page_lists_every_rule_and_the_true_limits() -> None:
     assert f"| `--timeout-s` | {default.timeout_s:g} | 504 |" in PAGE
     assert f"| `--max-texts` in a request | {default.max_texts} | 400 |" in PAGE
     assert default.max_body_bytes == 1 << 20
+    assert f"| `--max-connections` open at once | {default.max_connections} |" in PAGE
+    for name in ("head", "body", "send"):
+        seconds = getattr(default, f"{name}_timeout_s")
+        assert re.search(rf"`--{name}-timeout-s` [^|]+ \| {seconds:g} \|", PAGE)

@@ -184,6 +184,8 @@ def test_an_error_in_a_stream_is_told_and_logged(monkeypatch, caplog):
         ({"rows": 0}, "rows=0 must be at least 1"),
         ({"queue": -1}, "queue=-1 must be 0 or more"),
         ({"timeout_s": 0.0}, "timeout_s=0.0 must be finite and above 0"),
+        ({"head_timeout_s": -1.0}, "head_timeout_s=-1.0 must be finite and above 0"),
+        ({"max_connections": 0}, "max_connections=0 must be at least 1"),
         ({"grace_s": float("nan")}, "grace_s=nan must be finite and 0 or more"),
         ({"token": "a\n"}, "the token must be printable ASCII and not empty"),
         ({"cors": ("example.org",)}, "cors origin 'example.org' must be * or begin with http:// or https://"),

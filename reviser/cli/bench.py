@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from reviser.cli.bench_serve import add_check, add_serve
 from reviser.cli.shared.command import add_command, add_out, print_result
 from reviser.errors import ConfigError
 from reviser.evaluation.suites.writing import DEVICE
@@ -22,6 +23,8 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     _add_trajectories(kinds)
     _add_train(kinds)
     _add_decode(kinds)
+    add_serve(kinds)
+    add_check(kinds)
 
 
 def _add_trajectories(kinds: argparse._SubParsersAction[ArgumentParser]) -> None:

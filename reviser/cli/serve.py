@@ -23,6 +23,10 @@ LIMITS = {
     "max_texts": "most texts that one request may ask for",
     "timeout_s": "seconds that a request may take",
     "grace_s": "seconds that requests have to finish when the server is told to stop",
+    "max_connections": "open connections; more are answered with 503 and closed",
+    "head_timeout_s": "seconds for the headers of a request to come",
+    "body_timeout_s": "seconds for the body of a request to come; later ones are answered with 408",
+    "send_timeout_s": "seconds for a client to take 16 KiB of its answer, or the rest of it",
 }
 """Settings that are numbers, and what they are."""
 

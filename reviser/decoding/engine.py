@@ -18,10 +18,12 @@ Shape letters: B rows, d width.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import starmap
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -51,6 +53,11 @@ __all__ = ["Engine", "Request", "GREEDY", "PAPER"]
 
 HOST_EVERY = 8
 """Steps between two looks at which rows have finished, where a look makes the host wait for the device."""
+
+
+def keep_valid(ids: Sequence[int], scores: Sequence[float]) -> Alternatives:
+    """Of a step's best actions those that are valid."""
+    return tuple((action, score) for action, score in zip(ids, scores, strict=True) if score > -math.inf)
 
 
 class Chosen(NamedTuple):
@@ -330,8 +337,7 @@ class Engine:
     def _alternatives(self, row: int, steps: slice) -> tuple[Alternatives, ...]:
         """What was recorded of some steps of a row; invalid actions are no alternatives."""
         ids, scores = (each[row, steps].tolist() for each in (self.best_actions, self.best_scores))
-        ranked = (zip(*each, strict=True) for each in zip(ids, scores, strict=True))
-        return tuple(tuple((action, score) for action, score in each if score > -torch.inf) for each in ranked)
+        return tuple(starmap(keep_valid, zip(ids, scores, strict=True)))
 
     def _shown(self, board: Board) -> CanvasInput:
         canvas = self.model.config.canvas

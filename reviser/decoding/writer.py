@@ -149,12 +149,8 @@ class Writer:
         check_tokenizer(model.config, tokenizer)
         if weights not in ("auto", "int8", "float32"):
             raise ConfigError(f"weights={weights!r} must be 'auto', 'int8' or 'float32'")
-        self.model, self.tokenizer, self.name, self.num_rows = (
-            model,
-            tokenizer,
-            name,
-            check_whole("num_rows", num_rows),
-        )
+        self.model, self.tokenizer, self.name = model, tokenizer, name
+        self.num_rows = check_whole("num_rows", num_rows)
         self._steps = CpuStep(model, "int8") if weights == "int8" else None
         self.order = order
         """The order that the model was trained with, where that is known."""
@@ -232,8 +228,7 @@ class Writer:
         changed (docs/own-states.md)."""
         if (how := revising(revise, revise_probability, revise_by)) is not None:
             check_can_edit(self.model.config)
-        texts = list_prompts(prompts)
-        drafts = [self.continuation(text, max_tokens) for text in texts]
+        drafts = [self.continuation(text, max_tokens) for text in list_prompts(prompts)]
         written = self.write_drafts(drafts, n, best_of, max_actions, seed, sampling)
         return written if how is None else self.revise(written, how)
 

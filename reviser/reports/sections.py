@@ -38,6 +38,8 @@ RENDERERS: dict[str, Callable[[Document], list[Table]]] = {
     "train_speed": speeds.train_speed,
     "decode": speeds.decode,
     "trajectory_speed": speeds.trajectory_speed,
+    "serve_load": speeds.serve_load,
+    "check_time": speeds.check_time,
     "faults": reliability.faults,
 }
 """By kind, in the order in which a report shows them; other kinds come last, as one table of their rows."""

@@ -1,4 +1,5 @@
-"""Tables of results that training and `reviser bench` gave: orders, and the speed of training, decoding, drawing."""
+"""Tables of results that training and `reviser bench` gave: orders, and the speed of training, decoding, drawing and
+serving."""
 
 from __future__ import annotations
 
@@ -145,3 +146,72 @@ def trajectory_speed(document: Document) -> list[Table]:
 
 def _millions(order: str) -> Cell:
     return lambda row: f"{row['orders'][order]['actions_per_s'] / 1e6:,.1f} million"
+
+
+CLIENTS: dict[str, Cell] = {
+    "client": get("kind"),
+    "sent": get("sent"),
+    "answered": get("done"),
+    "left by itself": get("left"),
+    "refused": get("refused"),
+    "lost": get("lost"),
+    "wrong text": get("wrong"),
+    "seconds, median": lambda row: _share(row, "seconds", "p50"),
+    "99th of 100": lambda row: _share(row, "seconds", "p99"),
+}
+
+
+def _share(row: Row, key: str, name: str, scale: float = 1.0) -> str:
+    return show(scale * row[key][name]) if row.get(key) else NOTHING
+
+
+def serve_load(document: Document) -> list[Table]:
+    server, throughput = document["server"], document.get("throughput")
+    facts = {
+        "seconds under load": show(server["seconds"]),
+        "requests": show(server["requests"]),
+        "first action, ms: median, 99th of 100": _pair(server, "first_action_s"),
+        "between two actions, ms: median, 99th of 100": _pair(server, "gap_s"),
+        "memory in the first fifth, MiB": show(server["memory_first_fifth_mib"]),
+        "memory in the last fifth, MiB": show(server["memory_last_fifth_mib"]),
+        "descriptors before and after": f"{show(server['descriptors_before'])}, {show(server['descriptors_after'])}",
+        "rows busy after": show(server["rows_busy"]),
+        "requests left after": show(server["requests_left"]),
+    }
+    columns: dict[str, Cell] = {"of the server": lambda fact: fact[0], "value": lambda fact: fact[1]}
+    tables = [
+        tabulate("Clients of a server under load", document["rows"], CLIENTS, document["problems"]),
+        tabulate("The server under load", list(facts.items()), columns),
+    ]
+    if throughput:
+        rows = [{"endpoint": path, **throughput[job]} for job, path in ENDPOINTS.items()]
+        note = f"{throughput['texts']} texts, {throughput['streams']} streams, batches of {throughput['rows']}"
+        tables.append(tabulate("Speed of serving", rows, SERVING, [note]))
+    return tables
+
+
+ENDPOINTS = {"complete": "/v1/completions", "watch": "/v1/trajectories"}
+SERVING: dict[str, Cell] = {
+    "endpoint": get("endpoint"),
+    "server, tokens/s": get("server_tokens_per_s"),
+    "bare engine, tokens/s": get("engine_tokens_per_s"),
+    "server over engine": get("ratio"),
+}
+
+
+def _pair(row: Row, key: str) -> str:
+    return f"{_share(row, key, 'p50', 1e3)}, {_share(row, key, 'p99', 1e3)}"
+
+
+CHECKS: dict[str, Cell] = {
+    "text": get("text"),
+    "words": get("words"),
+    "ours over HTTP, ms": lambda row: _share(row, "reviser_ms", "p50"),
+    "the first time": lambda row: _share(row, "reviser_ms", "first"),
+    "Harper, ms": lambda row: _share(row, "harper_ms", "p50"),
+    "Harper the first time": lambda row: _share(row, "harper_ms", "first"),
+}
+
+
+def check_time(document: Document) -> list[Table]:
+    return [tabulate("Time to proofread", document["rows"], CHECKS)]

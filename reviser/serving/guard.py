@@ -15,14 +15,13 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from reviser.serving.connections import IS_SURPLUS
 from reviser.serving.failures import RequestError, shape_error
 from reviser.serving.service import Service
 
 LOG = logging.getLogger("reviser.serving")
 OPEN = ("/health", "/docs", "/openapi.json", "/static")
 """Paths that need no token, and those below them; so does / itself."""
-BODY_TIMEOUT_S = 30.0
-"""How long a client may take to send its body."""
 
 
 class Guard:
@@ -56,6 +55,7 @@ class Guard:
             self._check_host(headers.get("host", ""))
             self._check_token(scope, headers.get("authorization", ""))
             body = await self._read(headers, receive)
+            self._check_room(scope)
         except RequestError as error:
             await shape_error(scope["path"], error)(scope, receive, send)
             return
@@ -96,14 +96,23 @@ class Guard:
                 headers={"WWW-Authenticate": "Bearer"},
             )
 
+    def _check_room(self, scope: Scope) -> None:
+        """Refuse whoever comes on a connection too many, but let the state of the server be seen."""
+        if scope.get("state", {}).get(IS_SURPLUS) and not scope["path"].startswith("/health"):
+            most = self._config.max_connections
+            error = RequestError.busy(f"all {most} connections are open; try again later", 503)
+            error.headers["Connection"] = "close"
+            raise error
+
     async def _read(self, headers: dict[str, str], receive: Receive) -> bytes:
         """The whole body, which is small; refused as soon as it is known to be too large."""
         most, parts, size = self._config.max_body_bytes, list[bytes](), 0
+        limit = self._config.body_timeout_s
         too_large = RequestError(413, f"the body is larger than {most} bytes; send less, or raise --max-body-bytes")
         if headers.get("content-length", "").isdecimal() and int(headers["content-length"]) > most:
             raise too_large
         try:
-            async with asyncio.timeout(BODY_TIMEOUT_S):
+            async with asyncio.timeout(limit):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -115,4 +124,4 @@ class Guard:
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
-            raise RequestError(408, f"the body did not come within {BODY_TIMEOUT_S:g} s; send it faster") from None
+            raise RequestError(408, f"the body did not come within {limit:g} s; send it faster") from None

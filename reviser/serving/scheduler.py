@@ -25,8 +25,9 @@ from reviser.decoding.writer import Writer
 
 T = TypeVar("T")
 Key = tuple[Sampling, int]
-Watch = Callable[[int, Told], None]
-"""Called in the model's thread with the number of a request and its new actions; it must not block."""
+Watch = Callable[[int, Told], bool]
+"""Called in the model's thread with the number of a request and its new actions; it must not block. Where it says so,
+the request ends with these actions."""
 MAX_ENGINES = 4
 """Ways of sampling that have a batch at the same time."""
 
@@ -210,16 +211,26 @@ class Scheduler:
             del self._engines[key]
             self._fail([group for group in self._owners.values() if group.key == key], error)
             return
-        for each in told:
-            group = self._owners[each.key]
-            if group.watch is not None:
-                group.watch(group.numbers[each.key], each)
-        for number, decoded in done:
-            group = self._owners.pop(number)
+        over = [each.key for each in told if self._tell(each)]
+        for number, decoded in [*done, *engine.finish(over)]:
+            group = self._owners.pop(number, None)
+            if group is None:
+                continue
             group.written[group.numbers[number]] = decoded
             self.num_actions += len(decoded.actions)
             if len(group.written) == len(group.requests):
                 group.result.set_result([group.written[place] for place in range(len(group.requests))])
+
+    def _tell(self, told: Told) -> bool:
+        """Tell whoever watches a request, and hear whether it is over; an error of his fails him alone."""
+        group = self._owners.get(told.key)
+        if group is None or group.watch is None:
+            return False
+        try:
+            return group.watch(group.numbers[told.key], told)
+        except Exception as error:
+            self._fail([group], error)
+            return False
 
     def _leave(self, task: Task) -> None:
         self._fail(

@@ -45,21 +45,29 @@ class ServeConfig:
     """From the end of a request's body to the end of its answer."""
     grace_s: float = 20.0
     """How long requests may go on once the server is told to stop."""
+    max_connections: int = 512
+    """Open at once; more are told so and closed."""
+    head_timeout_s: float = 10.0
+    """For the line and the headers of a request, from its first byte or from the opening of the connection."""
+    body_timeout_s: float = 30.0
+    """For the whole body behind them."""
+    send_timeout_s: float = 30.0
+    """For a client to take 16 KiB of its answer, or the rest of it."""
     log_text: bool = False
     """Whether requests are logged with their text."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port {self.port} must be between 0 and 65535; 0 takes any that is free")
-        for name in ("rows", "concurrency", "max_body_bytes", "max_characters", "max_texts"):
+        for name in ("rows", "concurrency", "max_body_bytes", "max_characters", "max_texts", "max_connections"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
         if self.queue < 0:
             raise ConfigError(f"queue={self.queue} must be 0 or more")
-        for name, least in (("timeout_s", "above 0"), ("grace_s", "0 or more")):
-            value = getattr(self, name)
-            if not math.isfinite(value) or value < 0 or (value == 0 and name == "timeout_s"):
-                raise ConfigError(f"{name}={value} must be finite and {least}")
+        for name in ("timeout_s", "head_timeout_s", "body_timeout_s", "send_timeout_s", "grace_s"):
+            value, can_be_0 = getattr(self, name), name == "grace_s"
+            if not math.isfinite(value) or value < 0 or (value == 0 and not can_be_0):
+                raise ConfigError(f"{name}={value} must be finite and {'0 or more' if can_be_0 else 'above 0'}")
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.strip()):
             raise ConfigError("the token must be printable ASCII and not empty; make one with: openssl rand -hex 32")
         for origin in self.cors:

@@ -20,22 +20,26 @@ from reviser.proofreading.choices import Proofreading
 from reviser.proofreading.edits import Edit
 from reviser.proofreading.other_ways import find_ways
 from reviser.proofreading.rereading import scan_for
-from reviser.serving.scheduler import Scheduler, Task
+from reviser.serving.scheduler import Scheduler, Task, Watch
 
 TellEvent = Callable[[Event], None]
 
 
 class ServedWriter(Writer):
-    """A writer's view for one task."""
+    """A writer's view for one task. `watch` may end each request of a call of `write` early."""
 
-    def __init__(self, writer: Writer, scheduler: Scheduler, task: Task) -> None:
+    def __init__(self, writer: Writer, scheduler: Scheduler, task: Task, watch: Watch | None = None) -> None:
         vars(self).update(vars(writer))
-        self._scheduler, self.task = scheduler, task
+        self._scheduler, self.task, self._watch = scheduler, task, watch
+
+    def watched(self, watch: Watch) -> ServedWriter:
+        """The same writer, with its requests watched."""
+        return ServedWriter(self, self._scheduler, self.task, watch)
 
     def write(
         self, requests: Sequence[Request], sampling: Sampling = DEFAULT, num_alternatives: int = 0
     ) -> list[Text]:
-        written = self._scheduler.write(self.task, requests, sampling, num_alternatives)
+        written = self._scheduler.write(self.task, requests, sampling, num_alternatives, self._watch)
         return [self._read(request.draft, each) for request, each in zip(requests, written, strict=True)]
 
     def read(self, texts: Sequence[Sequence[int]], begins: Sequence[int] | None = None) -> list[list[float]]:
@@ -59,12 +63,13 @@ class ServedWriter(Writer):
         """The text of a draft; `tell` hears of every action as `Writer.stream` would give it, in another thread."""
         canvas, alphabet = draft.canvas, draft.rules.alphabet
 
-        def watch(_: int, told: Told) -> None:
+        def watch(number: int, told: Told) -> bool:
             nonlocal canvas
             each = zip(told.actions, told.log_probabilities, told.alternatives, strict=True)
             for step, (action, score, alternatives) in enumerate(each, told.first):
                 canvas = apply_unchecked(canvas, action, alphabet)
                 tell(Event(step, action, score, alternatives, canvas))
+            return self._watch is not None and self._watch(number, told)
 
         request = Request(draft, max_actions, Random.of(seed, 0, number).state)
         [decoded] = self._scheduler.write(self.task, [request], sampling, NUM_ALTERNATIVES, watch)

@@ -18,13 +18,13 @@ import uvicorn
 from reviser.decoding.writer import Writer
 from reviser.errors import ConfigError
 from reviser.serving.app import make_app
+from reviser.serving.connections import KEEP_ALIVE_S, make_protocol
 from reviser.serving.serve_config import ServeConfig
 from reviser.serving.service import Service
 
 LOG = logging.getLogger("reviser.serving")
 LAST_WORDS_S = 2.0
 """How long answers may take that only say that the server stops."""
-KEEP_ALIVE_S = 15
 
 
 class DrainingServer(uvicorn.Server):
@@ -100,6 +100,7 @@ def serve(writer: Writer, config: ServeConfig, opened: socket.socket) -> None:
 def make_server(service: Service) -> DrainingServer:
     settings = uvicorn.Config(
         make_app(service),
+        http=make_protocol(service.config),
         log_config=None,
         access_log=False,
         server_header=False,

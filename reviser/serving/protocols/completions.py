@@ -10,14 +10,15 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import Field, StrictBool, StrictInt, StrictStr, field_validator
-from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse, Response
 
 from reviser.canvas import apply_unchecked
 from reviser.decoding.requests import Event
 from reviser.decoding.writer import NUM_ALTERNATIVES, Text, Writer
 from reviser.proofreading.edits import first_changed
+from reviser.serving.event_stream import EventStream
 from reviser.serving.failures import RequestError, explain_in_stream
+from reviser.serving.protocols.stops import Stops
 from reviser.serving.protocols.writing_job import (
     Body,
     Number,
@@ -27,7 +28,6 @@ from reviser.serving.protocols.writing_job import (
     check_neutral,
     gap_limit,
     iterate,
-    list_stops,
 )
 from reviser.serving.service import Service
 
@@ -80,7 +80,7 @@ class CompletionBody(SamplingBody):
             best_of=self.best_of,
             max_tokens=gap_limit(self.max_tokens, self.suffix),
             max_actions=self.max_actions,
-            stop=list_stops(self.stop),
+            stops=Stops.of(self.stop),
             has_alternatives=bool(self.logprobs),
         )
 
@@ -141,7 +141,7 @@ class Completion:
         return {"data": json.dumps({**self._head, **fields}, ensure_ascii=False)}
 
     def _choice(self, index: int, text: Text, tail: Tail | None = None) -> dict[str, Any]:
-        new, stop = self.job.cut(text.new)
+        new, stop = self.job.stops.cut(text.new)
         is_ended = stop is not None or text.has_stopped
         prompt = self.job.prompts[index // self.job.n] if self.body.echo and tail is None else ""
         return {
@@ -209,7 +209,7 @@ def make_openai_routes(service: Service) -> APIRouter:
     async def complete(body: CompletionBody, client: Request) -> Response:
         completion = Completion(service, body)
         if body.stream:
-            return EventSourceResponse(completion.parts(), sep="\n")
+            return EventStream(completion.parts())
         return JSONResponse(await completion.whole(client))
 
     @routes.get("/v1/models", summary="The model of this server")

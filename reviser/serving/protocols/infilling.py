@@ -8,13 +8,14 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import Field, StrictBool, StrictInt, StrictStr
-from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse, Response
 
 from reviser.decoding.requests import Event
 from reviser.decoding.writer import Text
+from reviser.serving.event_stream import EventStream
 from reviser.serving.failures import RequestError, explain_in_stream
-from reviser.serving.protocols.writing_job import SamplingBody, Tail, WritingJob, gap_limit, list_stops
+from reviser.serving.protocols.stops import Stops
+from reviser.serving.protocols.writing_job import SamplingBody, Tail, WritingJob, gap_limit
 from reviser.serving.service import Service
 
 PATH = "/infill"
@@ -55,7 +56,7 @@ class InfillBody(SamplingBody):
             seed=0 if self.seed is None or self.seed < 0 else self.seed,
             max_tokens=None if self.n_predict == -1 else gap_limit(self.n_predict, suffix),
             max_actions=self.max_actions,
-            stop=list_stops(self.stop),
+            stops=Stops.of(self.stop),
         )
 
     @property
@@ -72,7 +73,7 @@ class Infilling:
 
     async def whole(self, client: Request) -> dict[str, Any]:
         [[text]] = await self.service.answer(client, self.job.write)
-        return self._describe(text, self.job.cut(text.new)[0])
+        return self._describe(text, self.job.stops.cut(text.new)[0])
 
     def parts(self) -> AsyncIterator[dict[str, str]]:
         job, writer = self.job, self.service.writer
@@ -91,14 +92,14 @@ class Infilling:
                         yield _event({"index": 0, "content": more, "stop": False})
                     continue
                 [[text]] = item
-                if rest := tail.rest(self.job.cut(text.new)[0]):
+                if rest := tail.rest(self.job.stops.cut(text.new)[0]):
                     yield _event({"index": 0, "content": rest, "stop": False})
                 yield _event(self._describe(text, ""))
         except Exception as error:
             yield _event(explain_in_stream(PATH, error))
 
     def _describe(self, text: Text, content: str) -> dict[str, Any]:
-        _, stop = self.job.cut(text.new)
+        _, stop = self.job.stops.cut(text.new)
         kind = "word" if stop is not None else "eos" if text.has_stopped else "limit"
         return {
             "index": 0,
@@ -126,7 +127,7 @@ def make_infill_routes(service: Service) -> APIRouter:
     async def infill(body: InfillBody, client: Request) -> Response:
         infilling = Infilling(service, body)
         if body.stream:
-            return EventSourceResponse(infilling.parts(), sep="\n")
+            return EventStream(infilling.parts())
         return JSONResponse(await infilling.whole(client))
 
     return routes

@@ -16,7 +16,6 @@ from typing import Any
 
 from fastapi import APIRouter
 from pydantic import Field, StrictBool, StrictInt, StrictStr
-from sse_starlette import EventSourceResponse
 from starlette.responses import Response
 
 from reviser.canvas import Canvas, Rules
@@ -30,11 +29,13 @@ from reviser.proofreading.proofread import check_can_edit
 from reviser.proofreading.rereading import scan_for
 from reviser.proofreading.spans.formats import find_protected
 from reviser.proofreading.windows import make_draft
+from reviser.serving.event_stream import EventStream
 from reviser.serving.failures import RequestError, explain_in_stream
 from reviser.serving.protocols.clipping import clip_parts
 from reviser.serving.protocols.writing_job import SamplingBody, check_given, gap_limit
 from reviser.serving.served_writer import ServedWriter, TellEvent
 from reviser.serving.service import Service
+from reviser.tokenizer import Tokenizer
 
 PATH = "/v1/trajectories"
 
@@ -91,17 +92,37 @@ class TrajectoryBody(SamplingBody):
         return self.sampling(replace(SCAN, scan=scan_for(Proofreading(reread=False))))
 
 
+class ActionNames:
+    """Actions as JSON, each spelled once."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer, self._alphabet = tokenizer, tokenizer.alphabet
+        self._known: dict[int, str] = {}
+
+    def spell(self, action: int, score: float) -> str:
+        """The fields of an action and its probability, without braces."""
+        name = self._known.get(action)
+        if name is None:
+            name = self._known[action] = _dump(self._describe(action))[1:-1]
+        return f'{name}, "probability": {math.exp(score)!r}, "log_probability": {score!r}'
+
+    def _describe(self, action: int) -> dict[str, Any]:
+        if self._alphabet.is_insert(action):
+            return {"id": action, "action": "INSERT", "piece": self._tokenizer.decode([action])}
+        return {"id": action, "action": self._alphabet.name(action)}
+
+
 class Watching:
     """The events of one request."""
 
-    def __init__(self, service: Service, body: TrajectoryBody) -> None:
+    def __init__(self, service: Service, body: TrajectoryBody, names: ActionNames) -> None:
         self.service, self.body, self.sampling = service, body, body.chosen_sampling()
         texts = {name: getattr(body, name) or "" for name in ("prompt", "prefix", "suffix", "text")}
         check_given(service.config, **texts)
         self.around = body.around(service.writer)
         self.draft = body.draft(service.writer, self.around)
         check_room(self.draft, service.writer.model.config, body.max_actions)
-        self._tokenizer = service.writer.tokenizer
+        self._tokenizer, self._names = service.writer.tokenizer, names
 
     def events(self) -> AsyncIterator[dict[str, str]]:
         return self._send(self.service.stream(self._work))
@@ -115,7 +136,7 @@ class Watching:
         try:
             async for item in items:
                 if isinstance(item, Event):
-                    yield _event("action", self._describe_action(item))
+                    yield {"event": "action", "data": self._describe_action(item)}
                 else:
                     yield _event("done", self._describe_end(item))
         except Exception as error:
@@ -139,25 +160,17 @@ class Watching:
         """Where the cursor stands in the text, in UTF-16 units."""
         return {"at": _count_units(self._tokenizer.decode(canvas.tokens[: canvas.cursor]))}
 
-    def _describe_action(self, event: Event) -> dict[str, Any]:
-        fields = {
-            "step": event.step,
-            **self._name(event.action, event.log_probability),
-            "cursor": event.canvas.cursor,
-            "alternatives": [self._name(*each) for each in event.alternatives],
-        }
+    def _describe_action(self, event: Event) -> str:
+        """The JSON of an action. There is one for every action of every stream, so it is put together from parts."""
+        spell, more = self._names.spell, ""
+        alternatives = ", ".join(f"{{{spell(*each)}}}" for each in event.alternatives)
         if self.body.canvas:
-            fields["text"] = self._tokenizer.decode(event.canvas.tokens)
-            fields |= self._place(event.canvas)
-        return fields
-
-    def _name(self, action: int, score: float) -> dict[str, Any]:
-        alphabet = self._tokenizer.alphabet
-        if alphabet.is_insert(action):
-            named = {"action": "INSERT", "piece": self._tokenizer.decode([action])}
-        else:
-            named = {"action": alphabet.name(action)}
-        return {"id": action, **named, "probability": math.exp(score), "log_probability": score}
+            fields = {"text": self._tokenizer.decode(event.canvas.tokens), **self._place(event.canvas)}
+            more = f", {_dump(fields)[1:-1]}"
+        return (
+            f'{{"step": {event.step}, {spell(event.action, event.log_probability)}, '
+            f'"cursor": {event.canvas.cursor}, "alternatives": [{alternatives}]{more}}}'
+        )
 
     def _describe_end(self, text: Text) -> dict[str, Any]:
         return {
@@ -177,14 +190,18 @@ def _count_units(text: str) -> int:
 
 
 def _event(kind: str, fields: dict[str, Any]) -> dict[str, str]:
-    return {"event": kind, "data": json.dumps(fields, ensure_ascii=False)}
+    return {"event": kind, "data": _dump(fields)}
+
+
+def _dump(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, ensure_ascii=False)
 
 
 def make_trajectory_routes(service: Service) -> APIRouter:
-    routes = APIRouter(tags=["reviser"])
+    routes, names = APIRouter(tags=["reviser"]), ActionNames(service.writer.tokenizer)
 
     @routes.post(PATH, summary="Watch a model write or edit, action by action")
     async def watch(body: TrajectoryBody) -> Response:
-        return EventSourceResponse(Watching(service, body).events(), sep="\n")
+        return EventStream(Watching(service, body, names).events())
 
     return routes

@@ -20,13 +20,13 @@ from reviser.decoding.requests import Event
 from reviser.decoding.writer import NUM_ALTERNATIVES, Text, Writer
 from reviser.orders.record import Draft
 from reviser.serving.failures import RequestError
+from reviser.serving.protocols.stops import Stops, StopSeeker
 from reviser.serving.serve_config import ServeConfig
 from reviser.serving.served_writer import ServedWriter, TellEvent
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 GOING_BACK = {"move", "jump"}
-HALF = "\ufffd"
-"""What is read of a character whose other bytes are missing."""
+NO_STOPS = Stops()
 
 
 class Body(BaseModel):
@@ -73,13 +73,6 @@ def check_neutral(body: BaseModel, **neutral: Any) -> None:
             raise RequestError(400, f"{name} is not supported; leave it out", name, "unsupported_parameter")
 
 
-def list_stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
-    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
-    if len(stops) > 16 or not all(stops):
-        raise RequestError(400, "stop must be up to 16 texts, none of them empty", "stop")
-    return stops
-
-
 @dataclass(frozen=True, slots=True)
 class WritingJob:
     """Texts that are asked for: continuations of prompts or, with a suffix, what stands between."""
@@ -92,7 +85,7 @@ class WritingJob:
     best_of: int = 1
     max_tokens: int | None = None
     max_actions: int = 256
-    stop: tuple[str, ...] = ()
+    stops: Stops = NO_STOPS
     has_alternatives: bool = False
 
     def check(self, config: ServeConfig) -> None:
@@ -120,6 +113,7 @@ class WritingJob:
 
     def write(self, writer: ServedWriter) -> list[list[Text]]:
         """The texts of each prompt."""
+        writer = self._ending(writer)
         limits = self.n, self.best_of, self.max_actions, self.seed
         num_alternatives = NUM_ALTERNATIVES if self.has_alternatives else 0
         if self.suffix:
@@ -131,34 +125,25 @@ class WritingJob:
 
     def follow(self, writer: ServedWriter, tell: TellEvent) -> list[list[Text]]:
         """The same for a job that `is_append_only`; `tell` hears of every action."""
-        draft = self.draft(writer, self.prompts[0])
+        draft, writer = self.draft(writer, self.prompts[0]), self._ending(writer)
         return [[writer.follow(draft, tell, self.max_actions, self.seed, self.sampling)]]
 
-    def is_append_only(self, writer: Writer) -> bool:
-        """Whether what has been written cannot change any more, and it is one text."""
+    def _ending(self, writer: ServedWriter) -> ServedWriter:
+        """A writer that ends each text at a stop, where that changes nothing: what stands before it stays, and texts
+        are not compared by what follows."""
+        is_compared = self.best_of > 1 or (bool(self.suffix) and self.n > 1)
+        if not self.stops or is_compared or not self._only_grows(writer):
+            return writer
+        return writer.watched(StopSeeker(self.stops, writer.tokenizer.decode, writer.tokenizer.num_text))
+
+    def _only_grows(self, writer: Writer) -> bool:
+        """Whether what has been written cannot change any more."""
         operators = set(writer.model.config.operators)
-        is_one = len(self.prompts) * self.n * self.best_of == 1
-        return is_one and not operators - GOING_BACK and (not operators or not self.sampling.moves)
+        return not operators - GOING_BACK and (not operators or not self.sampling.moves)
 
-    def cut(self, text: str) -> tuple[str, str | None]:
-        """The text before the first stop, and which that was."""
-        found = [(place, stop) for stop in self.stop if (place := text.find(stop)) >= 0]
-        if not found:
-            return text, None
-        place, stop = min(found)
-        return text[:place], stop
-
-    def settled(self, text: str) -> str:
-        """As much of a text that goes on as will stay: no half character, and nothing that may begin a stop."""
-        text, stop = self.cut(text.rstrip(HALF))
-        longest = max((len(each) for each in self.stop), default=1) - 1
-        if stop is not None or not longest:
-            return text
-        held = next((size for size in range(min(longest, len(text)), 0, -1) if self._may_begin(text[-size:])), 0)
-        return text[: len(text) - held]
-
-    def _may_begin(self, end: str) -> bool:
-        return any(stop.startswith(end) for stop in self.stop)
+    def is_append_only(self, writer: Writer) -> bool:
+        """The same, and it is one text."""
+        return len(self.prompts) * self.n * self.best_of == 1 and self._only_grows(writer)
 
 
 class Tail:
@@ -171,7 +156,7 @@ class Tail:
         """What an action adds that will stay."""
         canvas: Canvas = event.canvas
         new = canvas.tokens[self._draft.prefix : len(canvas.tokens) - self._draft.suffix]
-        return self.rest(self._job.settled(self._writer.tokenizer.decode(new)))
+        return self.rest(self._job.stops.settled(self._writer.tokenizer.decode(new)))
 
     def rest(self, text: str) -> str:
         """What of the text has not been sent."""
