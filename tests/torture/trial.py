@@ -41,6 +41,13 @@ class Tally:
             if len(self.failures) < MOST_NAMED:
                 self.failures.append(problem)
 
+    def merge(self, other: Tally) -> None:
+        """Count what another has counted."""
+        self.tried += other.tried
+        self.named += other.named
+        self.num_failed += other.num_failed
+        self.failures = (self.failures + other.failures)[:MOST_NAMED]
+
 
 @dataclass(frozen=True)
 class Trial:

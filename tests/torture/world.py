@@ -7,8 +7,10 @@ import json
 import random
 import shutil
 import tempfile
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tiny import flags, make_data, random_model, write_prose
 
@@ -46,6 +48,8 @@ class World:
         self.data = make_data(root, 120)
         self.corpus = root / "source.jsonl"
         self.model = save_pretrained(random_model(TINY), root / "model", load("bytes"))
+        editor = replace(TINY, context=48, max_length=40, operators=("jump", "delete", "replace"))
+        self.editor = save_pretrained(random_model(editor), root / "editor", load("bytes"))
         self.texts = root / "texts.jsonl"
         draw = random.Random(1)
         lines = [json.dumps({"text": (write_prose(draw) * 9)[:300]}) for _ in range(12)]
@@ -112,6 +116,12 @@ class World:
         out = self.root / "trajectories.jsonl"
         words = ["generate", "The old", "--model", self.model, "--seed", "1", "--max-actions", "30", "--out", out]
         return self.made("trajectories.jsonl", *words)
+
+    @property
+    def trajectory(self) -> dict[str, Any]:
+        """A line of that file."""
+        first: dict[str, Any] = json.loads(self.trajectories.read_text().splitlines()[0])
+        return first
 
     def copy(self, path: Path, place: Path) -> Path:
         """A copy that a trial may damage."""
