@@ -35,7 +35,7 @@ NEEDED = {
     "/v1/fillings": ("parts", "max_actions"), "/v1/replays": ("runs",),
 }  # fmt: skip
 """Fields without which an endpoint does nothing, or too much."""
-OFTEN, SELDOM = 0.2, {"/v1/edits/ways": 0.002, "/v1/edits": 0.01, "/v1/fillings": 0.05, "/v2/check": 0.02}
+OFTEN, SELDOM = 0.1, {"/v1/edits/ways": 0.002, "/v1/edits": 0.01, "/v1/fillings": 0.03, "/v2/check": 0.01}
 """How often an endpoint is asked for what it is for; a model that knows nothing takes long over an edit."""
 PATHS = ["/%2e%2e/%2e%2e/etc/passwd", "/static/../app.py", "/static/%00", "//", "/v1/%ff"]
 HEADERS = [
@@ -49,8 +49,9 @@ class Fuzzer:
 
     def __init__(self, schema: Schema, trajectory: dict[str, Any], chance: random.Random) -> None:
         self.chance = chance
-        self.endpoints = [(method.upper(), path) for path, methods in schema["paths"].items() for method in methods]
-        self.endpoints += [("GET", "/"), ("GET", "/docs"), ("GET", "/openapi.json"), ("GET", "/static/index.html")]
+        described = [(method.upper(), path) for path, methods in schema["paths"].items() for method in methods]
+        pages = [("GET", path) for path in ("/", "/docs", "/openapi.json", "/static/index.html", "/metrics")]
+        self.endpoints = 3 * [each for each in described if each not in pages] + pages
         bodies = schema["components"]["schemas"]
         self.fields = {path: _fields(about, bodies) for path, about in schema["paths"].items()}
         known = {field for each in bodies.values() for field in each.get("properties", {})}

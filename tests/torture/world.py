@@ -8,11 +8,12 @@ import random
 import shutil
 import tempfile
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from tiny import flags, make_data, random_model, write_prose
+import own
+from tiny import flags, flags_of, make_data, random_model, write_prose
 
 from reviser.config import ModelConfig
 from reviser.model.checkpoint import save_pretrained
@@ -61,9 +62,32 @@ class World:
         ]
         self.pairs.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
 
+        self.prompts = root / "prompts.jsonl"
+        prompts = [{"prompt": write_prose(draw)[:12], "id": number} for number in range(40)]
+        lines = [json.dumps(each) for each in prompts]
+        self.prompts.write_text(
+            "\n".join([*lines[:9], "no JSON", *lines[9:30], '{"text": "no prompt"}', *lines[30:]])
+        )
+
     def train_words(self, out: Path, *changes: str) -> list[str]:
         words = flags("train.steps=12", "train.save_every=3", "train.eval_every=6", "train.sample_every=6", *changes)
         return ["train", "debug", "--device", "cpu", "--data", str(self.data), "--out", str(out), *words]
+
+    @cached_property
+    def edit_data(self) -> Path:
+        """A data folder of pairs."""
+        (self.root / "edits").mkdir()
+        return own.make_pairs(self.root / "edits")
+
+    def dagger_words(self, out: Path) -> list[str]:
+        # --dagger stands for a number of rounds.
+        words = [
+            word
+            for word in flags_of(own.settings("train.steps=10", "train.save_every=3", "dagger.rollouts=16"))
+            if not word.startswith("--set=dagger.rounds=")
+        ]
+        place = ["--device", "cpu", "--data", str(self.edit_data), "--out", str(out)]
+        return ["train", "debug", "--dagger", *place, *words]
 
     def eval_words(self, made: Path, out: Path, model: Path | None = None) -> list[str]:
         return [
