@@ -83,8 +83,8 @@ def listen(config: ServeConfig) -> socket.socket:
         raise ConfigError(
             f"cannot listen on {config.host}:{config.port}: {said}; choose another --host or --port"
         ) from None
-    # Connections inherit it. asyncio sets it only for sockets that name their protocol, which these do not; without it
-    # an answer's body waits for the client to acknowledge its head, 40 ms on Linux.
+    # Connections inherit it. asyncio sets it only for sockets that name their protocol, which these do not; without
+    # it an answer's body waits for the client to acknowledge its head, 40 ms on Linux.
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return opened
 
