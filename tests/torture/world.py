@@ -127,6 +127,11 @@ class World:
         return self.made("run", *self.train_words(self.root / "run"))
 
     @property
+    def own_run(self) -> Path:
+        """A run that learned from own states."""
+        return self.made("own-run", *self.dagger_words(self.root / "own-run"))
+
+    @property
     def generations(self) -> Path:
         return self.made("made.jsonl", *self.eval_words(self.root / "made.jsonl", self.root / "result.json"))
 
