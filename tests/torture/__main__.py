@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import random
 import sys
 import tempfile
@@ -11,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from torture.trial import TRIALS, Tally, Trial
+from torture.trial import TRIALS, Patience, Tally, Trial
 
 USUAL = 20_000
 """The most that a trial is tried unless all is asked for."""
@@ -25,11 +26,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--full", action="store_true", help="everything in full, which takes most of a day")
     parser.add_argument("--share", type=float, default=1.0, help="of the usual or full counts (default 1)")
     parser.add_argument("--count", type=int, help="how often each chosen trial is tried, whatever its full count")
+    parser.add_argument(
+        "--minutes", type=float, help="end kills and the server's requests after so long, with what was tried by then"
+    )
     parser.add_argument("--only", action="append", default=[], help="an area, or area/name; repeatable")
     parser.add_argument(
         "--out", type=Path, help="write the result there; trials that it has and that are not run stay"
     )
     args = parser.parse_args(argv)
+    Patience.seconds = math.inf if args.minutes is None else 60 * args.minutes
     for part in PARTS:
         importlib.import_module(f"torture.{part}")
     chosen = [each for each in TRIALS if not args.only or {each.area, f"{each.area}/{each.name}"} & set(args.only)]
@@ -47,6 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 def attempt(each: Trial, count: int, seed: int) -> dict[str, Any]:
     """Run one trial; its luck depends on the seed and its own name alone."""
     began = time.monotonic()
+    Patience.begin()
     say(f"{each.area}/{each.name}: {count} times, seed {seed}")
     with tempfile.TemporaryDirectory(prefix="torture-") as place:
         try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from reviser.model.folder import checkpoint_steps
 from reviser.tokenizer import load
 from torture.forked import Forked
-from torture.trial import HANG_S, TRIALS, Tally, Trial, environment, files_of, find_leftovers
+from torture.trial import HANG_S, TRIALS, Patience, Tally, Trial, environment, files_of, find_leftovers
 from torture.world import world
 
 LONGEST_CHAIN = 6
@@ -149,7 +149,7 @@ def try_case(case: Case, count: int, chance: random.Random, place: Path) -> Tall
     if again != wanted:
         tally.add(f"{case.name}: two undisturbed runs end differently")
     num_chains = 0
-    while wanted is not None and tally.tried < count:
+    while wanted is not None and tally.tried < count and not Patience.is_over():
         folder = place / f"chain-{num_chains}"
         folder.mkdir()
         num_chains += 1

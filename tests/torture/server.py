@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from torture.fuzzer import Fuzzer, Schema
-from torture.trial import Tally, environment, kill, reviser, start, trial
+from torture.trial import Patience, Tally, environment, kill, reviser, start, trial
 from torture.world import world
 
 ANSWER_S = 60
@@ -93,9 +93,9 @@ class Client:
         self.tally, self.seen = Tally(), Counter[int]()
         self.connection = http.client.HTTPConnection(*server.address, timeout=ANSWER_S)
 
-    def send(self, count: int) -> None:
-        """So many requests, or fewer if the server goes away."""
-        while self.tally.tried < count and self.server.process.poll() is None:
+    def send(self, count: int, share: float = 1.0) -> None:
+        """So many requests, or fewer if the server goes away or a share of the time is over."""
+        while self.tally.tried < count and not Patience.is_over(share) and self.server.process.poll() is None:
             method, path, body, headers = self.fuzzer.request()
             try:
                 self._send(method, path, body, headers)
@@ -132,20 +132,28 @@ def _show(method: str, path: str, body: bytes) -> str:
     return f"{method} {path[:60]} {body[:200]!r}"
 
 
-def begin_clients(server: Server, schema: Schema, count: int, chance: random.Random) -> list[Sending]:
+def begin_clients(
+    server: Server, schema: Schema, count: int, chance: random.Random, share: float = 1.0
+) -> list[Sending]:
     """Clients that send so many requests together, each in a thread of its own."""
     fuzzers = [Fuzzer(schema, world().trajectory, random.Random(chance.random())) for _ in range(NUM_CLIENTS)]
     clients = [Client(server, fuzzer) for fuzzer in fuzzers]
-    threads = [threading.Thread(target=each.send, args=(-(-count // NUM_CLIENTS),)) for each in clients]
+    threads = [threading.Thread(target=each.send, args=(-(-count // NUM_CLIENTS), share)) for each in clients]
     for thread in threads:
         thread.start()
     return list(zip(clients, threads, strict=True))
 
 
 def send_all(
-    server: Server, schema: Schema, count: int, chance: random.Random, tally: Tally, seen: Counter[int]
+    server: Server,
+    schema: Schema,
+    count: int,
+    chance: random.Random,
+    tally: Tally,
+    seen: Counter[int],
+    share: float = 1.0,
 ) -> None:
-    for client, thread in begin_clients(server, schema, count, chance):
+    for client, thread in begin_clients(server, schema, count, chance, share):
         thread.join()
         tally.merge(client.tally)
         seen.update(client.seen)
@@ -156,7 +164,7 @@ def requests(count: int, chance: random.Random, place: Path) -> Tally:
     tally, seen, server = Tally(), Counter[int](), Server(place)
     schema = json.loads(server.ask("/openapi.json"))
     try:
-        send_all(server, schema, max(1, count // 5), chance, tally, seen)
+        send_all(server, schema, max(1, count // 5), chance, tally, seen, 0.2)
         before, opened = server.memory_mib, server.num_descriptors
         send_all(server, schema, count - count // 5, chance, tally, seen)
         for _ in range(100):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +64,22 @@ class Trial:
 
 
 TRIALS: list[Trial] = []
+
+
+class Patience:
+    """How long a trial may take that can be ended early."""
+
+    seconds = math.inf
+    _began = 0.0
+
+    @classmethod
+    def begin(cls) -> None:
+        cls._began = time.monotonic()
+
+    @classmethod
+    def is_over(cls, share: float = 1.0) -> bool:
+        """Whether that share of the time has passed."""
+        return time.monotonic() - cls._began > share * cls.seconds
 
 
 def trial(area: str, name: str, what: str, full: int, short: int = 1) -> Callable[[Any], Any]:
