@@ -74,16 +74,15 @@ def say(line: str) -> None:
 
 
 def write(rows: list[dict[str, Any]], out: Path) -> None:
-    """Write a result; rows of trials that were not run now are kept."""
+    """Write a result; rows of trials that were not run now are kept, and each says at which commit it was run."""
     from reviser.reports.results import make_result, read_result, write_result
 
-    before = read_result(out)["rows"] if out.is_file() else []
-    done = {(row["area"], row["trial"]) for row in rows}
-    order = [(each.area, each.name) for each in TRIALS]
-    kept = [row for row in before if (row["area"], row["trial"]) in order and (row["area"], row["trial"]) not in done]
-    together = sorted(kept + rows, key=lambda row: order.index((row["area"], row["trial"])))
-    result = make_result("faults", together, {}, [])
-    write_result(result | {"command": "make torture"}, out)
+    result = make_result("faults", [], {}, []) | {"command": "make torture"}
+    before = read_result(out) if out.is_file() else {"rows": [], "commit": ""}
+    found = {(row["area"], row["trial"]): {"commit": before["commit"]} | row for row in before["rows"]}
+    found |= {(row["area"], row["trial"]): row | {"commit": result["commit"]} for row in rows}
+    together = [found[each.area, each.name] for each in TRIALS if (each.area, each.name) in found]
+    write_result(result | {"rows": together}, out)
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
