@@ -22,7 +22,7 @@ from reviser.cli import _explain
 from reviser.errors import ReviserError
 from reviser.files import stamp
 from torture.forked import Forked
-from torture.trial import HANG_S, TRIALS, Tally, Trial, environment, files_of
+from torture.trial import TRIALS, Tally, Trial, environment, files_of, hang_s
 from torture.world import world
 
 NUM_FLIPS, NUM_CUTS = 200, 50
@@ -357,7 +357,7 @@ def try_format(format: Format, count: int, chance: random.Random, place: Path) -
     for how, damaged in chance.sample(tried, min(NUM_COMMANDS, count)) if format.words else []:
         target.write_bytes(damaged)
         given = copy if not format.file or format.words is not resume_words else _fresh(copy, place)
-        done = Forked(format.words(given), environment()).finish(HANG_S)
+        done = Forked(format.words(given), environment()).finish(hang_s())
         tally.add(done.problem and f"{format.name}, {how}: {done.problem}", done.is_named)
     return tally
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from reviser.model.folder import checkpoint_steps
 from reviser.tokenizer import load
 from torture.forked import Forked
-from torture.trial import HANG_S, TRIALS, Patience, Tally, Trial, environment, files_of, find_leftovers
+from torture.trial import TRIALS, Patience, Tally, Trial, environment, files_of, find_leftovers, hang_s
 from torture.world import world
 
 LONGEST_CHAIN = 6
@@ -175,7 +175,7 @@ def finish(case: Case, folder: Path, tally: Tally) -> dict[str, object] | None:
     folder.mkdir(exist_ok=True)
     words = case.words(folder)
     if words is not None:
-        done = Forked(words, environment(), case.num_processes).finish(HANG_S)
+        done = Forked(words, environment(), case.num_processes).finish(hang_s())
         if done.problem or done.code not in case.codes:
             tally.add(f"{case.name}: {done.problem or done.err.strip()[-300:]}")
             return None

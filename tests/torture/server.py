@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from torture.fuzzer import Fuzzer, Schema
-from torture.trial import Patience, Tally, environment, kill, reviser, start, trial
+from torture.trial import Patience, Tally, environment, hang_s, kill, reviser, start, trial
 from torture.world import world
 
 ANSWER_S = 60
@@ -43,7 +43,8 @@ class Server:
         self.url = self._wait()
 
     def _wait(self) -> str:
-        for _ in range(1200):
+        until = time.monotonic() + hang_s() / 2
+        while time.monotonic() < until:
             if found := re.search(r"ready: .* at (http://\S+)", self.log.read_text("utf-8", "replace")):
                 return found[1]
             if self.process.poll() is not None:

@@ -23,6 +23,11 @@ HANG_S = 240
 """A command that takes longer hangs: on an idle machine none of them takes a tenth of that."""
 
 
+def hang_s() -> float:
+    """The same on a machine that has other things to do."""
+    return HANG_S * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 @dataclass
 class Tally:
     """How often something was tried, and what went wrong."""
@@ -149,13 +154,13 @@ def kill(process: Any) -> bool:
 
 
 def run(
-    words: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None, limit_s: float = HANG_S,
+    words: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None, limit_s: float | None = None,
     **options: Any,
 ) -> Done:  # fmt: skip
     """A command to its end."""
     with start(words, cwd, env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as process:
         try:
-            out, err = process.communicate(timeout=limit_s)
+            out, err = process.communicate(timeout=limit_s or hang_s())
             code = process.returncode
         except subprocess.TimeoutExpired:
             kill(process)
