@@ -50,6 +50,7 @@ class Server:
             if self.process.poll() is not None:
                 break
             time.sleep(0.1)
+        kill(self.process)
         raise RuntimeError(f"the server did not start: {self.log.read_text('utf-8', 'replace')[-300:]}")
 
     @property
