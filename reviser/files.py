@@ -19,7 +19,10 @@ import json
 import os
 import shutil
 import stat
+import struct
 import warnings
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -37,6 +40,12 @@ LOCK = ".lock"
 """The file in a folder that is locked."""
 CHECKSUM = "checksum"
 """The field of a JSON object that says what all others are: 16 digits of a sha256."""
+
+BAD_ARRAYS = (
+    ValueError, KeyError, EOFError, TypeError, AttributeError, RuntimeError, OverflowError, struct.error, zlib.error,
+    zipfile.BadZipFile,
+)  # fmt: skip
+"""What numpy and zipfile raise at a damaged .npz file, besides OSError."""
 
 
 @contextmanager

@@ -205,3 +205,30 @@ def test_a_state_is_json_that_says_what_was_asked(tmp_path: Path) -> None:
     state = json.loads((tmp_path / "out.jsonl.part" / "state.json").read_text())
     assert state["settings"]["config"]["job"] == "edit"
     assert (state["state"]["num_blocks"], state["state"]["num_lines"]) == (2, 3)
+
+
+@pytest.mark.parametrize("name", ["state.json", "answers.jsonl", "failures.jsonl"])
+def test_any_bit_flipped_in_an_unfinished_batch_is_named(tmp_path: Path, name: str) -> None:
+    source, out = write_lines(tmp_path / "in.jsonl", FEW), tmp_path / "out.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        echo_all(source, out, stop_after=3)
+    path = tmp_path / "out.jsonl.part" / name
+    good = path.read_bytes()
+    for place in range(0, 8 * len(good), 1 if len(good) < 99 else 37):
+        data = bytearray(good)
+        data[place // 8] ^= 1 << place % 8
+        path.write_bytes(data)
+        if name == "state.json" and json.loads(good) == _read_json(data):
+            continue
+        with pytest.raises(DataError, match=r"damaged|not what was written"):
+            echo_all(source, out)
+        assert path.read_bytes() == data
+    path.write_bytes(good)
+    assert echo_all(source, out).num_lines == 6
+
+
+def _read_json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None

@@ -1,5 +1,6 @@
 """DAgger: lessons are true, rows hold them, a run that is stopped continues, and a model that derailed recovers."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +125,24 @@ def test_lessons_survive_a_file_and_a_damaged_file_is_named(rolled, tmp_path):
     (tmp_path / "round.npz").write_bytes(b"nothing")
     with pytest.raises(CheckpointError, match=r"round.npz: the rollouts of a round can't be read"):
         Lessons.load(tmp_path / "round.npz")
+
+
+def test_any_bit_flipped_in_a_file_of_lessons_is_noticed_or_changes_nothing(tmp_path):
+    path, arrays = tmp_path / "round.npz", {each.name: np.arange(3, dtype=np.int32) for each in fields(Lessons)}
+    made = Lessons(**arrays)
+    made.save(path)
+    good, num_named = path.read_bytes(), 0
+    for place in range(0, 8 * len(good), 53):
+        data = bytearray(good)
+        data[place // 8] ^= 1 << place % 8
+        path.write_bytes(data)
+        try:
+            read = Lessons.load(path)
+        except CheckpointError:
+            num_named += 1
+        else:
+            assert all((getattr(read, each.name) == getattr(made, each.name)).all() for each in fields(Lessons))
+    assert num_named > 100
 
 
 def weights_of(run, step):

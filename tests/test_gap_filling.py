@@ -122,6 +122,8 @@ def test_the_same_text_is_not_given_twice() -> None:
     assert len(MOVING.infill(*PARTS, n=3, max_actions=60, sampling=GREEDY)) == 1
     with pytest.raises(ConfigError, match=r"^n=0 and best_of=1 must be at least 1$"):
         MOVING.infill(*PARTS, n=0)
+    with pytest.raises(ConfigError, match=r"^max_actions=0 must be at least 1$"):
+        MOVING.infill("a", "b", "c", max_actions=0)
 
 
 def test_alternatives_go_with_their_actions() -> None:
@@ -132,6 +134,8 @@ def test_alternatives_go_with_their_actions() -> None:
 def test_limits_that_cannot_be_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"^max_tokens=2 must be at least 3 \(min_length\)$"):
         GapLimits(max_tokens=2, min_length=3)
+    with pytest.raises(ConfigError, match=r"^min_length=9999999999 must be at most 2147483647$"):
+        GapLimits(max_tokens=None, min_length=9_999_999_999)
     with pytest.raises(ConfigError, match=r"^min_length='a' must be a whole number$"):
         GapLimits(min_length="a")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"^a prompt of 300 tokens leaves no room in a context of 240 positions"):

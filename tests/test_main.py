@@ -192,7 +192,7 @@ def test_json_for_a_terminal_is_escaped_and_means_the_same(capsys: pytest.Captur
     assert json.loads(out)[0]["text"] == text
 
 
-def raising(error: Exception) -> Callable[..., Any]:
+def raising(error: BaseException) -> Callable[..., Any]:
     def fail(*_: object) -> Any:
         raise error
 
@@ -208,6 +208,19 @@ def test_memory_that_torch_does_not_get_is_one_line(
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("error: out of memory; use a smaller model, ")
     with pytest.raises(RuntimeError, match="allocate memory"):
+        main(["--debug", "trajectory", "make", "text"])
+
+
+class PanicException(BaseException):
+    """What a package in Rust raises that cannot go on."""
+
+
+def test_a_panic_in_rust_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reviser.tokenizer.load", raising(PanicException("no thread\npool")))
+    code, out, err = run(capsys, "trajectory", "make", "text")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("error: a package written in Rust gave up (no thread pool); there may be too little memory")
+    with pytest.raises(PanicException):
         main(["--debug", "trajectory", "make", "text"])
 
 

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -62,3 +67,42 @@ def test_files_of_others_are_never_deleted(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no document in the input"):
         prepare([empty], out, BYTES, holdout=0.0)
     assert sorted(path.name for path in out.iterdir()) == sorted(others)
+
+
+WORK_FOREVER = """
+import sys, time
+import reviser.data.stream
+
+def encode(tokenizer, texts):
+    print("ready", flush=True)
+    time.sleep(600)
+
+reviser.data.stream.encode_texts = encode  # in the workers too, which import this file
+if __name__ == "__main__":
+    from reviser.cli import main
+
+    sys.exit(main(["data", "prepare", sys.argv[1], sys.argv[2], "--tokenizer", "bytes", "--workers", "2"]))
+"""
+
+
+def test_ctrl_c_does_not_wait_for_workers_however_often_it_comes(tmp_path: Path) -> None:
+    (tmp_path / "forever.py").write_text(WORK_FOREVER)
+    words = [sys.executable, str(tmp_path / "forever.py"), str(make_source(tmp_path)), str(tmp_path / "out")]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    with subprocess.Popen(
+        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            for _ in range(4):
+                with suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGINT)
+                time.sleep(0.03)
+            _, said = child.communicate(timeout=30)  # and so have its workers, who hold the same pipes
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+    # A signal that comes while Python leaves ends it by that signal, which a shell counts as 130 too.
+    assert child.returncode in (130, -signal.SIGINT)
+    assert said == "stopped; run the same command again to resume\n"

@@ -397,6 +397,8 @@ def test_choosing_is_one_graph() -> None:
         ({"stop_bias": math.nan}, "stop_bias=nan must be finite"),
         ({"jump_bias": math.inf}, "jump_bias=inf must be finite"),
         ({"min_tokens": -2}, "min_tokens=-2 must be 0 or more"),
+        ({"min_tokens": 10**30}, f"min_tokens={10**30} must be at most 2147483647"),
+        ({"top_k": 2**31}, "top_k=2147483648 must be at most 2147483647"),
         ({"no_repeat": -3}, "no_repeat=-3 must be 0 or more"),
         ({"move_temperature": 0.0}, "move_temperature=0.0 must be finite and above 0"),
         (

@@ -206,6 +206,13 @@ def test_an_address_that_is_taken_is_one_clear_error():
             listen(ServeConfig(port=port))
 
 
+def test_the_parts_of_an_answer_do_not_wait_for_each_other():
+    with listen(ServeConfig(port=0)) as opened, socket.create_connection(opened.getsockname()):
+        accepted, _ = opened.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_the_token_comes_from_the_command_line_or_the_environment(monkeypatch):
     monkeypatch.setenv("REVISER_TOKEN", "there")
     assert (read_token(None), read_token("here")) == ("there", "here")

@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from torture.__main__ import write
 from torture.damage import Format, _read_damaged, damages
-from torture.trial import Done, Tally, find_leftovers
+from torture.trial import Done, Tally, Trial, find_leftovers
 
 from reviser.errors import DataError
+from reviser.files import stamp
 
 ROOT = Path(__file__).parents[1]
 
@@ -64,6 +66,22 @@ def test_a_tally_keeps_all_counts_and_the_first_failures() -> None:
     for number in range(50):
         tally.add(f"failure {number}" if number % 2 else None, is_named=number % 5 == 0)
     assert (tally.tried, tally.num_failed, tally.named, len(tally.failures)) == (50, 25, 10, 20)
+
+
+def test_rows_that_were_not_run_now_keep_the_commit_at_which_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = [Trial("area", name, "", 1, 1, lambda *_: Tally()) for name in ("first", "second")]
+    monkeypatch.setattr("torture.__main__.TRIALS", trials)
+    first, second = ({"area": "area", "trial": each.name, "tried": 1} for each in trials)
+    write([first], tmp_path / "out.json")
+    old = json.loads((tmp_path / "out.json").read_text())
+    old["rows"][0]["commit"] = "before"
+    (tmp_path / "out.json").write_text(json.dumps(stamp(old)))
+    write([second], tmp_path / "out.json")
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert [row["trial"] for row in rows] == ["first", "second"]
+    assert (rows[0]["commit"], rows[1]["commit"] == old["commit"]) == ("before", True)
 
 
 def test_what_is_unfinished_is_left_over(tmp_path: Path) -> None:

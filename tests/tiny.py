@@ -97,10 +97,15 @@ def make_data(folder: Path, num_documents: int = 400, holdout: float = 0.1) -> P
 
 def flags(*changes: str) -> list[str]:
     """The tiny config as --set flags on top of `debug`."""
+    return flags_of(settings(*changes))
+
+
+def flags_of(config: RunConfig) -> list[str]:
+    """A config as --set flags on top of `debug`."""
     from reviser.config import to_dict
     from reviser.training.recipes import debug
 
-    wanted, given = (_leaves(to_dict(each)) for each in (settings(*changes), debug(settings().model.alphabet)))
+    wanted, given = (_leaves(to_dict(each)) for each in (config, debug(settings().model.alphabet)))
     return [f"--set={name}={value}" for name, value in wanted.items() if value != given[name]]
 
 

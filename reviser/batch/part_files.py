@@ -3,7 +3,7 @@
     texts.jsonl.part/            beside the output, until it is finished
       answers.jsonl              the blocks so far, end to end
       failures.jsonl
-      state.json                 what the run was told, and how long both files are
+      state.json                 what the run was told, how long both files are, and their sha256
       .lock                      locked while a process works here
 
 A block is added by appending, bringing it to the disk, and then replacing state.json. What a killed process has
@@ -13,13 +13,14 @@ or become a Parquet file, or are sent to where the output lies, and the folder g
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any, NoReturn
 
 from reviser.batch.answer_tables import write_table
 from reviser.batch.batch_config import Job
@@ -27,7 +28,7 @@ from reviser.batch.block_worker import DoneBlock
 from reviser.batch.input_lines import find_file_system
 from reviser.config import from_dict
 from reviser.errors import ConfigError, DataError
-from reviser.files import LOCK, locked, replacing, write_json
+from reviser.files import CHECKSUM, LOCK, is_intact, locked, replacing, stamp, write_json
 
 FORMAT, VERSION = "reviser batch", 1
 LINES, TABLE = ".jsonl", ".parquet"
@@ -90,6 +91,8 @@ class BatchState:
     num_read: int = 0
     answers_bytes: int = 0
     failures_bytes: int = 0
+    answers_sha256: str = ""
+    failures_sha256: str = ""
     share: float = 0.0
     is_complete: bool = False
 
@@ -101,8 +104,8 @@ class PartFiles:
         self._output, self._settings = output, settings
         self._folder = output.folder
         self.state = BatchState()
-        self._answers: IO[bytes] | None = None
-        self._failures: IO[bytes] | None = None
+        self._answers: _PartFile | None = None
+        self._failures: _PartFile | None = None
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -112,8 +115,8 @@ class PartFiles:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with locked(self._folder):
-                self._open()
                 try:
+                    self._open()
                     yield
                 finally:
                     self._close()
@@ -147,8 +150,9 @@ class PartFiles:
             return
         if found := self._output.exists():
             raise DataError(f"{found} appeared while this batch was under way; move it away and run it again")
-        self._answers = _open_at(self._folder / ANSWERS, self.state.answers_bytes)
-        self._failures = _open_at(self._folder / FAILURES, self.state.failures_bytes)
+        state = self.state
+        self._answers = _PartFile(self._folder / ANSWERS, state.answers_bytes, state.answers_sha256)
+        self._failures = _PartFile(self._folder / FAILURES, state.failures_bytes, state.failures_sha256)
 
     def _close(self) -> None:
         for file in (self._answers, self._failures):
@@ -160,8 +164,12 @@ class PartFiles:
         try:
             parts = json.loads(path.read_text("utf-8"))
             if (parts["format"], parts["version"]) != (FORMAT, VERSION):
-                raise ValueError("of another format or version")
+                raise ValueError(f"{parts['format']!r} of version {parts['version']}, not {FORMAT!r} of {VERSION}")
+            if CHECKSUM not in parts or not is_intact(parts):
+                raise ValueError("its checksum is another one")
             before, state = dict(parts["settings"]), from_dict(BatchState, parts["state"])
+            if min(state.num_blocks, state.answers_bytes, state.failures_bytes) < 0:
+                raise ValueError("a count below 0")
         except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
             raise DataError(f"{path}: damaged ({error}); delete the folder and start again") from None
         for name, now in self._settings.items():
@@ -173,24 +181,21 @@ class PartFiles:
 
     def _save(self) -> None:
         parts = {"format": FORMAT, "version": VERSION, "settings": self._settings, "state": asdict(self.state)}
-        write_json(self._folder / STATE, parts)
+        write_json(self._folder / STATE, stamp(parts))
 
     def add(self, block: DoneBlock) -> None:
         """Append a block, the next in order."""
         assert self._answers is not None
         assert self._failures is not None
-        for file, data in ((self._answers, block.answers), (self._failures, block.failures)):
-            if data:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+        self._answers.append(block.answers)
+        self._failures.append(block.failures)
         state = self.state
         state.num_blocks += 1
         state.num_lines += block.num_lines
         state.num_failed += block.num_failed
         state.num_read += block.num_read
-        state.answers_bytes += len(block.answers)
-        state.failures_bytes += len(block.failures)
+        state.answers_bytes, state.answers_sha256 = self._answers.describe()
+        state.failures_bytes, state.failures_sha256 = self._failures.describe()
         state.share = block.share
         self._save()
 
@@ -215,14 +220,39 @@ class PartFiles:
         self._folder.rmdir()
 
 
-def _open_at(path: Path, length: int) -> IO[bytes]:
-    """A file to append to, cut back to a length."""
-    found = path.stat().st_size if path.exists() else 0
-    if found < length:
-        raise DataError(f"{path}: {found} bytes, but {length} were written; delete the folder and start again")
-    file = open(path, "ab")  # noqa: SIM115, its owner closes it
-    file.truncate(length)
-    return file
+class _PartFile:
+    """A file to append to, cut back to a length; what is there must have been written."""
+
+    def __init__(self, path: Path, length: int, sha256: str) -> None:
+        self._file, self._length = open(path, "ab+"), length  # noqa: SIM115, its owner closes it
+        found = os.fstat(self._file.fileno()).st_size
+        if found < length:
+            self._refuse(path, f"{found} bytes, but {length} were written")
+        self._file.truncate(length)
+        self._file.seek(0)
+        self._hash = hashlib.file_digest(self._file, "sha256")
+        if sha256 and self._hash.hexdigest() != sha256:
+            self._refuse(path, "not what was written")
+
+    def _refuse(self, path: Path, problem: str) -> NoReturn:
+        self.close()
+        raise DataError(f"{path}: {problem}; delete the folder and start again")
+
+    def append(self, data: bytes) -> None:
+        """Bring it to the disk."""
+        if data:
+            self._file.write(data)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._length += len(data)
+            self._hash.update(data)
+
+    def describe(self) -> tuple[int, str]:
+        """Its length and its sha256."""
+        return self._length, self._hash.hexdigest()
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def _find_change(name: str, before: Any, now: Any) -> str:

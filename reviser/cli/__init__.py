@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _flush(130)
     except BrokenPipeError:
         return _flush(1)
-    except Exception as error:
+    except BaseException as error:  # for a panic in Rust is no Exception
         text = _explain(error)
         if early.debug or text is None:
             raise
@@ -155,7 +155,7 @@ def _quote(words: list[str], unknown: list[str]) -> str:
     return "'like this'"
 
 
-def _explain(error: Exception) -> str | None:
+def _explain(error: BaseException) -> str | None:
     """What went wrong, in one line, where it is something that a user can cause."""
     if isinstance(error, ReviserError):
         return str(error)
@@ -163,6 +163,8 @@ def _explain(error: Exception) -> str | None:
         return "something that was read is nested too deeply; flatten it, or see which with: reviser --debug ..."
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _is_out_of_memory(str(error))):
         return "out of memory; use a smaller model, batch, canvas or number of workers, or a machine with more"
+    if type(error).__name__ == "PanicException":
+        return f"a package written in Rust gave up ({error}); there may be too little memory, or too few threads"
     if isinstance(error, OSError):
         what = f"{error.filename}: " if error.filename is not None else ""
         advice = ADVICE.get(error.errno or 0, "see where it happened with: reviser --debug ...")

@@ -13,6 +13,9 @@ from typing import Any
 
 from reviser.errors import ConfigError
 
+MAX_WHOLE = 2**31 - 1
+"""The largest number that is counted with; kernels hold no more."""
+
 
 def check_whole(name: str, value: Any) -> int:
     """A whole number of any type, numpy's too, as an int."""
@@ -20,6 +23,21 @@ def check_whole(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise ConfigError(f"{name}={value!r} must be a whole number") from None
+
+
+def check_size(name: str, value: Any) -> int:
+    """A whole number of things; none is allowed.
+
+    >>> check_size("min_tokens", 10**30)
+    Traceback (most recent call last):
+    reviser.errors.ConfigError: min_tokens=1000000000000000000000000000000 must be at most 2147483647
+    """
+    size = check_whole(name, value)
+    if size < 0:
+        raise ConfigError(f"{name}={size} must be 0 or more")
+    if size > MAX_WHOLE:
+        raise ConfigError(f"{name}={size} must be at most {MAX_WHOLE}")
+    return size
 
 
 def check_number(name: str, value: Any) -> None:
@@ -69,4 +87,6 @@ def check_counts(n: Any, best_of: Any, max_actions: Any, seed: Any) -> tuple[int
     counts = check_all_whole(n=n, best_of=best_of, max_actions=max_actions, seed=seed)
     if min(counts[:2]) < 1:
         raise ConfigError(f"n={n} and best_of={best_of} must be at least 1")
+    if counts[2] < 1:
+        raise ConfigError(f"max_actions={max_actions} must be at least 1")
     return counts

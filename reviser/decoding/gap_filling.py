@@ -17,7 +17,7 @@ from typing import Any
 from zlib import crc32
 
 from reviser.canvas import CLOSED, FIXED, Canvas, Rules, replay
-from reviser.decoding.arguments import check_whole
+from reviser.decoding.arguments import check_size, check_whole
 from reviser.decoding.presets import LONGEST_GAP, PAPER, Sampling
 from reviser.decoding.requests import CUT_SHORT, Alternatives, Decoded, EndedBy, Request
 from reviser.errors import ConfigError
@@ -84,9 +84,7 @@ class GapLimits:
     """In each gap."""
 
     def __post_init__(self) -> None:
-        least = check_whole("min_length", self.min_length)
-        if least < 0:
-            raise ConfigError(f"min_length={least} must be 0 or more")
+        least = check_size("min_length", self.min_length)
         for name in ("max_length", "max_tokens"):
             value = getattr(self, name)
             if value is not None and check_whole(name, value) < max(least, 1):

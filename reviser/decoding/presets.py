@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
-from reviser.decoding.arguments import check_number, check_switch, check_whole
+from reviser.decoding.arguments import check_number, check_size, check_switch
 from reviser.errors import ConfigError
 
 WHOLE, SWITCHES = ("top_k", "min_tokens", "no_repeat"), ("keep_moves", "calm", "moves")
@@ -55,8 +55,6 @@ class Sampling:
     def __post_init__(self) -> None:
         self._check_types()
         self._check("temperature", "finite and 0 or more", self.temperature >= 0)
-        for name in WHOLE:
-            self._check(name, "0 or more", getattr(self, name) >= 0)
         self._check("top_p", "above 0 and at most 1", 0 < self.top_p <= 1)
         self._check("min_p", "between 0 and 1", 0 <= self.min_p <= 1)
         for name in ("stop_bias", "jump_bias"):
@@ -76,7 +74,7 @@ class Sampling:
         for each in fields(self):
             name, value = each.name, getattr(self, each.name)
             if name in WHOLE:
-                object.__setattr__(self, name, check_whole(name, value))
+                object.__setattr__(self, name, check_size(name, value))
             elif name in SWITCHES:
                 check_switch(name, value)
             elif name != "move_temperature" or value is not None:

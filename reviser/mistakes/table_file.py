@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import zipfile
-import zlib
 from dataclasses import asdict
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reviser.errors import DataError
-from reviser.files import AnyPath, replacing
+from reviser.files import BAD_ARRAYS, AnyPath, replacing
 from reviser.mistakes.mistake_kinds import NUM_KINDS, Kind
 from reviser.mistakes.mistake_table import LONGEST, MistakeTable, Rule
 from reviser.mistakes.word_bpe import Merges
@@ -95,7 +94,7 @@ def _read(path: AnyPath) -> tuple[dict[str, Any], Arrays]:
             arrays = {name: parts[name] for name in DTYPES}
     except OSError as error:
         raise DataError(f"cannot read the error table {path}: {error.strerror or error}") from error
-    except (ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+    except BAD_ARRAYS as error:
         said = str(error).split("\n")[0]
         raise DataError(f"{path}: not an error table, or a damaged one ({said}); build it again") from error
     return (about if isinstance(about, dict) else {}), arrays

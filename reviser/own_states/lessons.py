@@ -25,7 +25,7 @@ from reviser.canvas import Canvas
 from reviser.data.examples import Examples, streams
 from reviser.decoding.sampling import seed_tensor, uniforms
 from reviser.errors import CheckpointError
-from reviser.files import replacing
+from reviser.files import BAD_ARRAYS, replacing
 from reviser.orders.replay import encode_rules
 from reviser.orders.rng import Random
 from reviser.own_states.oracle import find_free
@@ -67,11 +67,12 @@ class Lessons:
     @classmethod
     def load(cls, path: Path) -> Lessons:
         try:
-            with np.load(path) as arrays:
+            with open(path, "rb") as file, np.load(file) as arrays:
                 return cls(**{each.name: arrays[each.name] for each in fields(cls)})
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, *BAD_ARRAYS) as error:
+            said = str(error).split("\n")[0]
             raise CheckpointError(
-                f"{path}: the rollouts of a round can't be read ({error}); remove the checkpoints of its steps and "
+                f"{path}: the rollouts of a round can't be read ({said}); remove the checkpoints of its steps and "
                 "resume, so that they are made again"
             ) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import random
 import sys
 import tempfile
@@ -11,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from torture.trial import TRIALS, Tally, Trial
+from torture.trial import TRIALS, Patience, Tally, Trial
 
 USUAL = 20_000
 """The most that a trial is tried unless all is asked for."""
@@ -25,11 +26,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--full", action="store_true", help="everything in full, which takes most of a day")
     parser.add_argument("--share", type=float, default=1.0, help="of the usual or full counts (default 1)")
     parser.add_argument("--count", type=int, help="how often each chosen trial is tried, whatever its full count")
+    parser.add_argument(
+        "--minutes", type=float, help="end kills and the server's requests after so long, with what was tried by then"
+    )
     parser.add_argument("--only", action="append", default=[], help="an area, or area/name; repeatable")
     parser.add_argument(
         "--out", type=Path, help="write the result there; trials that it has and that are not run stay"
     )
     args = parser.parse_args(argv)
+    Patience.seconds = math.inf if args.minutes is None else 60 * args.minutes
     for part in PARTS:
         importlib.import_module(f"torture.{part}")
     chosen = [each for each in TRIALS if not args.only or {each.area, f"{each.area}/{each.name}"} & set(args.only)]
@@ -47,6 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 def attempt(each: Trial, count: int, seed: int) -> dict[str, Any]:
     """Run one trial; its luck depends on the seed and its own name alone."""
     began = time.monotonic()
+    Patience.begin()
     say(f"{each.area}/{each.name}: {count} times, seed {seed}")
     with tempfile.TemporaryDirectory(prefix="torture-") as place:
         try:
@@ -68,16 +74,15 @@ def say(line: str) -> None:
 
 
 def write(rows: list[dict[str, Any]], out: Path) -> None:
-    """Write a result; rows of trials that were not run now are kept."""
+    """Write a result; rows of trials that were not run now are kept, and each says at which commit it was run."""
     from reviser.reports.results import make_result, read_result, write_result
 
-    before = read_result(out)["rows"] if out.is_file() else []
-    done = {(row["area"], row["trial"]) for row in rows}
-    order = [(each.area, each.name) for each in TRIALS]
-    kept = [row for row in before if (row["area"], row["trial"]) in order and (row["area"], row["trial"]) not in done]
-    together = sorted(kept + rows, key=lambda row: order.index((row["area"], row["trial"])))
-    result = make_result("faults", together, {}, [])
-    write_result(result | {"command": "make torture"}, out)
+    result = make_result("faults", [], {}, []) | {"command": "make torture"}
+    before = read_result(out) if out.is_file() else {"rows": [], "commit": ""}
+    found = {(row["area"], row["trial"]): {"commit": before["commit"]} | row for row in before["rows"]}
+    found |= {(row["area"], row["trial"]): row | {"commit": result["commit"]} for row in rows}
+    together = [found[each.area, each.name] for each in TRIALS if (each.area, each.name) in found]
+    write_result(result | {"rows": together}, out)
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:

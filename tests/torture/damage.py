@@ -3,23 +3,26 @@ result as before; never a traceback, a hang or another result. A format more is 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import random
 import re
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from batched import echo_all, write_lines
 
 from reviser.cli import _explain
 from reviser.errors import ReviserError
 from reviser.files import stamp
 from torture.forked import Forked
-from torture.trial import HANG_S, TRIALS, Tally, Trial, environment
+from torture.trial import TRIALS, Tally, Trial, environment, files_of, hang_s
 from torture.world import world
 
 NUM_FLIPS, NUM_CUTS = 200, 50
@@ -128,6 +131,20 @@ def read_error_table(path: Path) -> Any:
     return pickle.dumps(load_table(path))
 
 
+def read_batch(folder: Path) -> Any:
+    """What the rest of a batch is added to; as often as asked."""
+    with tempfile.TemporaryDirectory() as place:
+        again = Path(shutil.copytree(folder, Path(place, "again")))
+        echo_all(again / "in.jsonl", again / "out.jsonl")
+        return files_of(again)
+
+
+def read_lessons(folder: Path) -> Any:
+    from reviser.own_states.lessons import Lessons
+
+    return pickle.dumps(Lessons.load(folder / ROUND))
+
+
 def packed_model() -> Path:
     from reviser.model.checkpoint import pack_folder
 
@@ -183,7 +200,8 @@ def verify_words(folder: Path) -> list[str]:
     return ["data", "info", str(folder), "--verify"]
 
 
-NEWEST = "checkpoints/step-00000012"
+PART = "out.jsonl.part"
+NEWEST, ROUND = "checkpoints/step-00000012", "rollouts/round-0001-step-00000002.npz"
 FORMATS = [
     Format("weights", lambda: world().model, "model.safetensors", read_model, generate_words),
     Format("int8 weights", packed_model, "model.safetensors", read_model, generate_words),
@@ -263,8 +281,22 @@ FORMATS = [
     Format("pairs", lambda: world().pairs, "", read_texts, None, False),
     Format("gzip text", packed_text("gz"), "", read_texts, has_lines=True),
     Format("xz text", packed_text("xz"), "", read_texts, has_lines=True),
+    Format("batch state", lambda: unfinished_batch(), f"{PART}/state.json", read_batch, version=other_document),
+    Format("batch answers", lambda: unfinished_batch(), f"{PART}/answers.jsonl", read_batch),
+    Format("rollouts", lambda: world().own_run, ROUND, read_lessons),
     Format("error table", lambda: error_table(), "", read_error_table),
 ]
+
+
+def unfinished_batch() -> Path:
+    """A batch that was interrupted."""
+    path = world().root / "batch"
+    if not path.exists():
+        path.mkdir()
+        write_lines(path / "in.jsonl", [{"text": "fail" if number % 5 == 3 else f"{number}"} for number in range(40)])
+        with contextlib.suppress(KeyboardInterrupt):
+            echo_all(path / "in.jsonl", path / "out.jsonl", stop_after=12)
+    return path
 
 
 def unfinished_run() -> Path:
@@ -282,7 +314,7 @@ def error_table() -> Path:
     return world().made("errors.npz", *words)
 
 
-@contextmanager
+@contextlib.contextmanager
 def limited(seconds: int) -> Iterator[None]:
     """TimeoutError in what takes longer."""
 
@@ -325,7 +357,7 @@ def try_format(format: Format, count: int, chance: random.Random, place: Path) -
     for how, damaged in chance.sample(tried, min(NUM_COMMANDS, count)) if format.words else []:
         target.write_bytes(damaged)
         given = copy if not format.file or format.words is not resume_words else _fresh(copy, place)
-        done = Forked(format.words(given), environment()).finish(HANG_S)
+        done = Forked(format.words(given), environment()).finish(hang_s())
         tally.add(done.problem and f"{format.name}, {how}: {done.problem}", done.is_named)
     return tally
 

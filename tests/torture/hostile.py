@@ -20,7 +20,7 @@ import numpy as np
 from reviser.files import hash_file, stamp
 from torture.damage import FORMATS, Format, _read_damaged
 from torture.forked import Forked, Ways
-from torture.trial import HANG_S, Tally, environment, trial
+from torture.trial import Tally, environment, hang_s, trial
 from torture.world import world
 
 MEMORY = {"RLIMIT_AS": 3 << 30}
@@ -32,7 +32,7 @@ ESCAPES = "\x1b[2J\x1b]0;boom\x07\x9b31m\u202ereversed\u2066\x08\x00\r"
 def attempt(tally: Tally, what: str, words: list[Any], out: Path | None = None) -> str:
     """Run a command with little memory; what it said on both streams."""
     ways = Ways(MEMORY, os.devnull if out is None else str(out))
-    done = Forked(words, environment(COLUMNS="200"), ways=ways).finish(HANG_S)
+    done = Forked(words, environment(COLUMNS="200"), ways=ways).finish(hang_s())
     tally.add(done.problem and f"{what}: {done.problem}", done.is_named)
     return done.err + (out.read_text("utf-8", "replace") if out is not None and out.exists() else "")
 

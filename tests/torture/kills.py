@@ -14,7 +14,7 @@ from pathlib import Path
 from reviser.model.folder import checkpoint_steps
 from reviser.tokenizer import load
 from torture.forked import Forked
-from torture.trial import HANG_S, TRIALS, Tally, Trial, environment, files_of, find_leftovers
+from torture.trial import TRIALS, Patience, Tally, Trial, environment, files_of, find_leftovers, hang_s
 from torture.world import world
 
 LONGEST_CHAIN = 6
@@ -25,30 +25,43 @@ UNEQUAL = ("seconds",)
 
 @dataclass(frozen=True)
 class Case:
-    """A command that can be killed: `words(folder)` begins or resumes it, `content(folder)` is what it ends with."""
+    """A command that can be killed: `words(folder)` begins or resumes it, and is nothing where it has come to its end
+    unnoticed; `content(folder)` is what it ends with."""
 
     name: str
     what: str
     full: int
-    words: Callable[[Path], list[str]]
+    words: Callable[[Path], list[str] | None]
     content: Callable[[Path], dict[str, object]]
     short: int = 2
     num_processes: int = 1
+    codes: tuple[int, ...] = (0,)
+    """Exit codes of its end."""
 
 
 def begin_or_resume(folder: Path) -> list[str]:
     """Training: resumed where it has a checkpoint, and begun anew where it was killed before the first."""
+    return resume_words(folder) or world().train_words(folder / "run")
+
+
+def learn_from_own_states(folder: Path) -> list[str]:
+    """The same, with DAgger."""
+    return resume_words(folder) or world().dagger_words(folder / "run")
+
+
+def resume_words(folder: Path) -> list[str] | None:
+    """Nothing for a run that must begin, whose place is then free."""
     out = folder / "run"
     if checkpoint_steps(out):
         return ["train", "--resume", str(out)]
     shutil.rmtree(out, ignore_errors=True)
-    return world().train_words(out)
+    return None
 
 
 def training_content(folder: Path) -> dict[str, object]:
-    """Weights, optimizer, state, and every measurement but the times."""
+    """Weights, optimizer, state, rollouts, and every measurement but the times."""
     files = files_of(folder / "run")
-    kept = {name: data for name, data in files.items() if name.endswith((".safetensors", "tokenizer.json"))}
+    kept = {name: data for name, data in files.items() if name.endswith((".safetensors", "tokenizer.json", ".npz"))}
     names = sorted(name for name in files if not name.startswith("tensorboard"))
     lines = map(json.loads, files["metrics.jsonl"].splitlines())
     metrics = [{name: value for name, value in line.items() if not name.endswith(("_s", "_share"))} for line in lines]
@@ -86,14 +99,43 @@ def generate_words(folder: Path) -> list[str]:
     return ["generate", "The old", "--model", str(world().model), "--seed", "3", "--max-actions", "40", "--out", out]
 
 
+def batch_words(name: str) -> Callable[[Path], list[str] | None]:
+    def words(folder: Path) -> list[str] | None:
+        out = folder / name
+        if out.exists() and not out.with_name(f"{name}.part").exists():
+            return None
+        limits = ["--max-actions", "8", "--rows", "4", "--block", "4", "--seed", "1", "--device", "cpu"]
+        return ["batch", "generate", str(world().prompts), str(out), "--model", str(world().editor), *limits]
+
+    return words
+
+
+def batch_content(folder: Path) -> dict[str, object]:
+    """Both files, and nothing else."""
+    files = files_of(folder)
+    assert len(files) == 2, f"not both files, but {', '.join(files)}"
+    return {**files}
+
+
 CASES = [
     Case("training", "train", 100, begin_or_resume, training_content),
     Case("training by two", "train in two gloo processes", 100, begin_or_resume, training_content, 1, 2),
+    Case("training by DAgger", "train --dagger", 100, learn_from_own_states, training_content, 1),
     Case("prepare", "data prepare", 100, prepare_words(1), files_of),
     Case("prepare by two", "data prepare with two workers", 50, prepare_words(2), files_of, 1),
     Case("eval", "eval continuation", 50, eval_words, eval_content),
     Case("tokenizer", "data tokenizer", 50, tokenizer_words, files_of, 1),
     Case("generate", "generate --out", 50, generate_words, files_of, 1),
+    Case("batch", "batch generate", 50, batch_words("out.jsonl"), batch_content, 1, codes=(1, 2)),
+    Case(
+        "batch to a table",
+        "batch generate OUT.parquet",
+        50,
+        batch_words("out.parquet"),
+        batch_content,
+        1,
+        codes=(1, 2),
+    ),
 ]
 
 
@@ -107,12 +149,15 @@ def try_case(case: Case, count: int, chance: random.Random, place: Path) -> Tall
     if again != wanted:
         tally.add(f"{case.name}: two undisturbed runs end differently")
     num_chains = 0
-    while wanted is not None and tally.tried < count:
+    while wanted is not None and tally.tried < count and not Patience.is_over():
         folder = place / f"chain-{num_chains}"
         folder.mkdir()
         num_chains += 1
         for _ in range(min(chance.randint(1, LONGEST_CHAIN), count - tally.tried)):
-            process = Forked(case.words(folder), environment(), case.num_processes)
+            words = case.words(folder)
+            if words is None:
+                break
+            process = Forked(words, environment(), case.num_processes)
             time.sleep(chance.random() * length_s)
             if process.kill():
                 tally.add(None)
@@ -128,10 +173,12 @@ def try_case(case: Case, count: int, chance: random.Random, place: Path) -> Tall
 def finish(case: Case, folder: Path, tally: Tally) -> dict[str, object] | None:
     """What the command leaves when nobody disturbs it."""
     folder.mkdir(exist_ok=True)
-    done = Forked(case.words(folder), environment(), case.num_processes).finish(HANG_S)
-    if done.code != 0:
-        tally.add(f"{case.name}: {done.problem or done.err.strip()[-300:]}")
-        return None
+    words = case.words(folder)
+    if words is not None:
+        done = Forked(words, environment(), case.num_processes).finish(hang_s())
+        if done.problem or done.code not in case.codes:
+            tally.add(f"{case.name}: {done.problem or done.err.strip()[-300:]}")
+            return None
     if left := find_leftovers(folder):
         tally.add(f"{case.name}: left over: {', '.join(left)}")
     return case.content(folder)

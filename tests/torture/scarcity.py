@@ -13,7 +13,7 @@ from pathlib import Path
 
 from reviser.model.folder import checkpoint_steps
 from torture.forked import Forked, Ways
-from torture.trial import HANG_S, Done, Tally, environment, find_leftovers, reviser, run, trial
+from torture.trial import Done, Tally, environment, find_leftovers, hang_s, reviser, run, trial
 from torture.world import world
 
 NOBODY = 65534
@@ -73,10 +73,10 @@ def full_disk(count: int, chance: random.Random, place: Path) -> Tally:
         name = chance.choice(names.split())
         for what, words, folder in each_command(place, name):
             ways = Ways({"RLIMIT_FSIZE": int(10 ** chance.uniform(0, 5))})
-            done = Forked(words, environment(), ways=ways).finish(HANG_S)
+            done = Forked(words, environment(), ways=ways).finish(hang_s())
             check(tally, f"{what} {number}", done, folder)
             if done.code != 0:
-                done = Forked(again(what, words, folder), environment()).finish(HANG_S)
+                done = Forked(again(what, words, folder), environment()).finish(hang_s())
                 problem = done.problem or done.err[-200:]
                 tally.add(None if done.code == 0 else f"{what} {number} afterwards: {problem}")
     return tally
@@ -101,7 +101,7 @@ def standard_output(count: int, chance: random.Random, place: Path) -> Tally:
             check(
                 tally,
                 f"{what} > /dev/full",
-                Forked(words, environment(), ways=Ways(out="/dev/full")).finish(HANG_S),
+                Forked(words, environment(), ways=Ways(out="/dev/full")).finish(hang_s()),
                 folder,
             )
             done = run(["sh", "-c", f"{subprocess.list2cmdline(reviser(*words))} | head -c 1 >/dev/null"])
@@ -127,7 +127,7 @@ def read_only(count: int, chance: random.Random, place: Path) -> Tally:
     for _ in range(count):
         for what, words, folder in each_command(place):
             folder.chmod(0o555)
-            done = Forked(words, environment(HOME="/nonexistent"), ways=Ways(user=NOBODY)).finish(HANG_S)
+            done = Forked(words, environment(HOME="/nonexistent"), ways=Ways(user=NOBODY)).finish(hang_s())
             check(tally, f"{what} into a read-only folder", done, folder)
             is_writing = what not in ("infill", "show", "info")
             if is_writing and done.code == 0:
@@ -141,7 +141,7 @@ def descriptors(count: int, chance: random.Random, place: Path) -> Tally:
     for _ in range(count):
         limit = chance.randint(5, 40)
         for what, words, folder in each_command(place, chance.choice(list(commands(place)))):
-            done = Forked(words, environment(), ways=Ways({"RLIMIT_NOFILE": limit})).finish(HANG_S)
+            done = Forked(words, environment(), ways=Ways({"RLIMIT_NOFILE": limit})).finish(hang_s())
             check(tally, f"{what} with {limit} descriptors", done, folder)
     return tally
 
@@ -152,7 +152,7 @@ def memory(count: int, chance: random.Random, place: Path) -> Tally:
     for _ in range(count):
         limit = int(2 ** chance.uniform(20, 31))
         for what, words, folder in each_command(place, chance.choice(list(commands(place)))):
-            done = Forked(words, environment(), ways=Ways({"RLIMIT_AS": limit})).finish(HANG_S)
+            done = Forked(words, environment(), ways=Ways({"RLIMIT_AS": limit})).finish(hang_s())
             if ABORTED.search(done.err):
                 aborted += 1
                 tally.add(None)
@@ -176,7 +176,7 @@ def environments(count: int, chance: random.Random, place: Path) -> Tally:
     for _ in range(count):
         for change in changes:
             for what, words, folder in each_command(place, "generate report infill show info prepare"):
-                check(tally, f"{what} with {change}", Forked(words, environment(**change)).finish(HANG_S), folder)
+                check(tally, f"{what} with {change}", Forked(words, environment(**change)).finish(hang_s()), folder)
         # These two take a process that compiles: kernels of forked ones are there already.
         cache = place / "cache"
         cache.write_text("not a folder")
@@ -193,7 +193,7 @@ def clock(count: int, chance: random.Random, place: Path) -> Tally:
     for _ in range(count):
         for what, words, folder in each_command(place):
             ways = Ways(clock_s=chance.choice([1, 3600, 1e6]))
-            check(tally, f"{what} back in time", Forked(words, environment(), ways=ways).finish(HANG_S), folder)
+            check(tally, f"{what} back in time", Forked(words, environment(), ways=ways).finish(hang_s()), folder)
     return tally
 
 
@@ -206,7 +206,7 @@ def two_at_once(count: int, chance: random.Random, place: Path) -> Tally:
             first = Forked(words, environment())
             time.sleep(chance.random() * 2)
             second = Forked(words, environment())
-            ends = [each.finish(HANG_S) for each in (first, second)]
+            ends = [each.finish(hang_s()) for each in (first, second)]
             for done in ends:
                 check(tally, f"{what} twice", done, folder)
             if all(done.code != 0 for done in ends):

@@ -16,9 +16,10 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote_from_bytes, urlencode, urlsplit
+from urllib.parse import urlsplit
 
-from torture.trial import Tally, environment, kill, reviser, start, trial
+from torture.fuzzer import Fuzzer, Schema
+from torture.trial import Patience, Tally, environment, hang_s, kill, reviser, start, trial
 from torture.world import world
 
 ANSWER_S = 60
@@ -27,48 +28,8 @@ FINE = {*range(200, 500), 503, 504} - {500}
 """Anything but a fault of the server; 503 and 504 are its limits."""
 MOST_GROWTH_MIB = 64
 """Beyond what it had after a fifth of the requests: allocators keep some, and a leak would take more."""
-TEXTS = [
-    "",
-    "a",
-    "The old sea",
-    "é" * 40,
-    "\ud800",
-    "\x00",
-    "\u202e\x1b[2J",
-    "<script>",
-    "x" * 5000,
-    "\U0001f600",
-    "\n" * 50,
-    "___",
-    "%00",
-    "../../etc/passwd",
-    "{" * 500,
-    "  ",
-]
-VALUES: list[Any] = [
-    None,
-    True,
-    False,
-    0,
-    1,
-    -1,
-    3,
-    2**31,
-    2**63,
-    10**30,
-    -0.0,
-    0.5,
-    1e308,
-    1e-300,
-    [],
-    {},
-    [[]],
-    [None],
-    {"a": {"b": []}},
-    [1, 2],
-    ["a", "b"],
-    {"include_usage": 3},
-]
+DECODED = -1
+"""Under which answers to a POST that went well are counted, beside the statuses."""
 
 
 class Server:
@@ -77,17 +38,19 @@ class Server:
     def __init__(self, place: Path, port: int = 0) -> None:
         self.log = place / f"server-{time.monotonic_ns()}.log"
         with self.log.open("wb") as log:
-            words = reviser("serve", "--model", world().model, "--port", port, "--timeout-s", "20", "--grace-s", "5")
+            words = reviser("serve", "--model", world().editor, "--port", port, "--timeout-s", "20", "--grace-s", "5")
             self.process = start(words, env=environment(), stderr=log)
         self.url = self._wait()
 
     def _wait(self) -> str:
-        for _ in range(1200):
+        until = time.monotonic() + hang_s() / 2
+        while time.monotonic() < until:
             if found := re.search(r"ready: .* at (http://\S+)", self.log.read_text("utf-8", "replace")):
                 return found[1]
             if self.process.poll() is not None:
                 break
             time.sleep(0.1)
+        kill(self.process)
         raise RuntimeError(f"the server did not start: {self.log.read_text('utf-8', 'replace')[-300:]}")
 
     @property
@@ -121,147 +84,81 @@ class Server:
             return -1
 
 
-class Fuzzer:
-    """Requests out of the server's own description, each damaged in some way."""
-
-    def __init__(self, schema: dict[str, Any], chance: random.Random) -> None:
-        self.chance = chance
-        self.endpoints = [(method.upper(), path) for path, methods in schema["paths"].items() for method in methods]
-        self.endpoints += [("GET", "/"), ("GET", "/docs"), ("GET", "/openapi.json"), ("GET", "/static/index.html")]
-        self.fields = {
-            name: list(each.get("properties", {})) for name, each in schema["components"]["schemas"].items()
-        }
-        self.names = sorted(
-            {field for fields in self.fields.values() for field in fields} | {"nothing", "a" * 300, ""}
-        )
-
-    def request(self) -> tuple[str, str, bytes, dict[str, str]]:
-        """A method, a path, a body and headers."""
-        chance = self.chance
-        method, path = chance.choice(self.endpoints)
-        if chance.random() < 0.05:
-            method = chance.choice(["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW"])
-        if chance.random() < 0.05:
-            path = chance.choice(
-                [
-                    "/%2e%2e/%2e%2e/etc/passwd",
-                    "/static/../app.py",
-                    "/static/%00",
-                    path + "/",
-                    path * 50,
-                    "//",
-                    "/v1/%ff",
-                    f"{path}?{'a=b&' * 200}",
-                    f"{path}?text=%ff&data=%5B",
-                ]
-            )
-        headers = {"Content-Type": "application/json"}
-        if path.startswith("/v2"):
-            headers, body = {"Content-Type": "application/x-www-form-urlencoded"}, self.form()
-        else:
-            body = self.json_body()
-        if chance.random() < 0.1:
-            body = self.damage(body)
-        if chance.random() < 0.05:
-            headers["Content-Type"] = chance.choice(
-                ["", "text/plain", "application/json; charset=utf-16", "multipart/x"]
-            )
-        if chance.random() < 0.03:
-            headers |= chance.choice(
-                [
-                    {"Authorization": "Bearer x"},
-                    {"Origin": "http://evil"},
-                    {"Accept": "\x7f"},
-                    {"X-Long": "y" * 3000},
-                    {"Host": "evil.example"},
-                    {"Expect": "100-continue"},
-                ]
-            )
-        return method, path, b"" if method == "GET" else body, headers
-
-    def json_body(self) -> bytes:
-        chance = self.chance
-        body: dict[str, Any] = {"max_actions": chance.randint(1, 4)} if chance.random() < 0.9 else {"max_tokens": 2}
-        for name in chance.sample(self.names, chance.randint(0, 5)):
-            body[name] = chance.choice(TEXTS) if chance.random() < 0.5 else chance.choice(VALUES)
-        usual = {
-            "prompt": "The",
-            "input_prefix": "a",
-            "input_suffix": "b",
-            "prefix": "a",
-            "suffix": "b",
-            "text": "teh",
-            "stream": True,
-            "seed": 3,
-            "n": 2,
-            "logprobs": 2,
-        }
-        for name in chance.sample(list(usual), chance.randint(0, 3)):
-            body[name] = usual[name]
-        return json.dumps(body).encode()
-
-    def form(self) -> bytes:
-        chance = self.chance
-        fields: dict[str, Any] = {"language": chance.choice(["en-US", "auto", "xx", ""])}
-        if chance.random() < 0.8:
-            fields["text"] = chance.choice(TEXTS)
-        if chance.random() < 0.3:
-            annotation = [{"text": chance.choice(TEXTS)}, {"markup": "<b>", "interpretAs": 3}, chance.choice(VALUES)]
-            fields["data"] = json.dumps({"annotation": annotation[: chance.randint(0, 3)]})
-        for name in ("enabledRules", "disabledRules", "enabledOnly", "level", "x" * 50):
-            if chance.random() < 0.2:
-                fields[name] = str(chance.choice(VALUES))
-        return urlencode(fields, errors="surrogatepass").encode()
-
-    def damage(self, body: bytes) -> bytes:
-        chance = self.chance
-        place = chance.randrange(len(body) + 1)
-        return chance.choice(
-            [
-                body[:place],
-                body[:place] + bytes([chance.randrange(256)]) + body[place + 1 :],
-                b"[" * 20_000,
-                b'{"prompt":' * 3_000,
-                b"\xff" + body,
-                b"",
-                body * 3,
-                b'{"seed": ' + b"9" * 5000 + b"}",
-                b'{"temperature": NaN, "top_p": Infinity}',
-                b"x" * ((1 << 20) + 5) if chance.random() < 0.05 else b"null",
-                quote_from_bytes(body).encode(),
-            ]
-        )
+Sending = tuple["Client", threading.Thread]
 
 
-def send_requests(server: Server, fuzzer: Fuzzer, count: int, tally: Tally, seen: Counter[int]) -> None:
-    connection = http.client.HTTPConnection(*server.address, timeout=ANSWER_S)
-    for _ in range(count):
-        method, path, body, headers = fuzzer.request()
-        shown = f"{method} {path[:60]} {body[:120]!r}"
-        try:
-            connection.request(method, path, body, headers)
-            if fuzzer.chance.random() < 0.01:  # a client that goes away
-                connection.close()
-                continue
-            answer = connection.getresponse()
-            answer.read()
-            seen[answer.status] += 1
-            tally.add(None if answer.status in FINE else f"{shown}: {answer.status}", answer.status >= 400)
-            if answer.will_close:
-                connection.close()
-        except TimeoutError:
-            tally.add(f"{shown}: no answer in {ANSWER_S} s")
-            connection.close()
-        except (ValueError, http.client.InvalidURL):
-            connection.close()  # this client refuses to send it
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            # A server may hang up on a request that is no HTTP, or whose body it will not read.
-            is_alive = server.process.poll() is None
-            tally.add(None if is_alive else f"{shown}: {type(error).__name__}, and the server is gone")
-            if not is_alive:
-                return
-    connection.close()
+class Client:
+    """One that sends requests over a connection which it keeps, and counts what comes back."""
+
+    def __init__(self, server: Server, fuzzer: Fuzzer) -> None:
+        self.server, self.fuzzer = server, fuzzer
+        self.tally, self.seen = Tally(), Counter[int]()
+        self.connection = http.client.HTTPConnection(*server.address, timeout=ANSWER_S)
+
+    def send(self, count: int, share: float = 1.0) -> None:
+        """So many requests, or fewer if the server goes away or a share of the time is over."""
+        while self.tally.tried < count and not Patience.is_over(share) and self.server.process.poll() is None:
+            method, path, body, headers = self.fuzzer.request()
+            try:
+                self._send(method, path, body, headers)
+            except (ValueError, http.client.InvalidURL):
+                self.connection.close()  # this client refuses to send it
+            except TimeoutError:
+                self.tally.add(f"{_show(method, path, body)}: no answer in {ANSWER_S} s")
+                self.connection.close()
+            except (OSError, http.client.HTTPException) as error:
+                self.connection.close()
+                # A server may hang up on a request that is no HTTP, or whose body it will not read.
+                is_alive = self.server.process.poll() is None
+                gone = f"{_show(method, path, body)}: {type(error).__name__}, and the server is gone"
+                self.tally.add(None if is_alive else gone)
+        self.connection.close()
+
+    def _send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> None:
+        self.connection.request(method, path, body, headers)
+        if self.fuzzer.chance.random() < 0.01:  # it goes away
+            self.connection.close()
+            self.tally.add(None)
+            return
+        answer = self.connection.getresponse()
+        answer.read()
+        self.seen[answer.status] += 1
+        self.seen[DECODED] += method == "POST" and answer.status == 200
+        is_fine = answer.status in FINE
+        self.tally.add(None if is_fine else f"{_show(method, path, body)}: {answer.status}", answer.status >= 400)
+        if answer.will_close:
+            self.connection.close()
+
+
+def _show(method: str, path: str, body: bytes) -> str:
+    return f"{method} {path[:60]} {body[:200]!r}"
+
+
+def begin_clients(
+    server: Server, schema: Schema, count: int, chance: random.Random, share: float = 1.0
+) -> list[Sending]:
+    """Clients that send so many requests together, each in a thread of its own."""
+    fuzzers = [Fuzzer(schema, world().trajectory, random.Random(chance.random())) for _ in range(NUM_CLIENTS)]
+    clients = [Client(server, fuzzer) for fuzzer in fuzzers]
+    threads = [threading.Thread(target=each.send, args=(-(-count // NUM_CLIENTS), share)) for each in clients]
+    for thread in threads:
+        thread.start()
+    return list(zip(clients, threads, strict=True))
+
+
+def send_all(
+    server: Server,
+    schema: Schema,
+    count: int,
+    chance: random.Random,
+    tally: Tally,
+    seen: Counter[int],
+    share: float = 1.0,
+) -> None:
+    for client, thread in begin_clients(server, schema, count, chance, share):
+        thread.join()
+        tally.merge(client.tally)
+        seen.update(client.seen)
 
 
 @trial("server", "requests", "damaged requests to all endpoints", 1_000_000, 300)
@@ -269,7 +166,7 @@ def requests(count: int, chance: random.Random, place: Path) -> Tally:
     tally, seen, server = Tally(), Counter[int](), Server(place)
     schema = json.loads(server.ask("/openapi.json"))
     try:
-        send_all(server, schema, max(1, count // 5), chance, tally, seen)
+        send_all(server, schema, max(1, count // 5), chance, tally, seen, 0.2)
         before, opened = server.memory_mib, server.num_descriptors
         send_all(server, schema, count - count // 5, chance, tally, seen)
         for _ in range(100):
@@ -279,12 +176,14 @@ def requests(count: int, chance: random.Random, place: Path) -> Tally:
         state = json.loads(server.ask("/health"))
         tally.add(None if state["requests"] == 0 else f"{state['requests']} requests are never finished")
         rows = re.findall(r"^reviser\w*rows\w*(?:\{.*\})? (\S+)$", server.ask("/metrics"), re.M)
+        tally.add(None if rows else "nothing tells of rows")
         tally.add(f"rows stay in use: {rows}" if any(float(each) for each in rows) else None)
         time.sleep(1)
         grown, left = server.memory_mib - before, server.num_descriptors - opened
         tally.add(f"{grown:.0f} MiB more memory" if grown > MOST_GROWTH_MIB else None)
         tally.add(f"{left} more descriptors" if left > NUM_CLIENTS else None)
         tally.notes |= {"MiB grown": round(grown, 1), "descriptors left": left}
+        tally.notes |= {"texts written or checked": seen.pop(DECODED)}
         tally.notes |= {f"answered {status}": number for status, number in sorted(seen.items())}
         log = server.log.read_text("utf-8", "replace")
         tally.add("a traceback in the log: " + log.strip().splitlines()[-1] if "Traceback" in log else None)
@@ -292,22 +191,6 @@ def requests(count: int, chance: random.Random, place: Path) -> Tally:
         code = server.stop()
     tally.add(None if code == 0 else f"SIGTERM: it ends with {code}")
     return tally
-
-
-def send_all(
-    server: Server, schema: dict[str, Any], count: int, chance: random.Random, tally: Tally, seen: Counter[int]
-) -> None:
-    clients = [
-        threading.Thread(
-            target=send_requests,
-            args=(server, Fuzzer(schema, random.Random(chance.random())), -(-count // NUM_CLIENTS), tally, seen),
-        )
-        for _ in range(NUM_CLIENTS)
-    ]
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join()
 
 
 @trial("server", "bytes", "connections that speak no HTTP", 2000, 20)
@@ -350,24 +233,16 @@ def kills_under_load(count: int, chance: random.Random, place: Path) -> Tally:
     server = Server(place)
     for number in range(count):
         schema = json.loads(server.ask("/openapi.json"))
-        quiet = Tally()
-        clients = [
-            threading.Thread(
-                target=send_requests, args=(server, Fuzzer(schema, random.Random(number)), 10**6, quiet, Counter())
-            )
-            for _ in range(NUM_CLIENTS)
-        ]
-        for client in clients:
-            client.start()
+        sending = begin_clients(server, schema, 10**6, random.Random(number))
         time.sleep(chance.random() * 2)
         if number % 2:
             code = server.stop()
             tally.add(None if code == 0 else f"SIGTERM under load: it ends with {code}")
         else:
             tally.add(None if kill(server.process) else "it had ended by itself")
-        for client in clients:
-            client.join(ANSWER_S * 2)
-        tally.add("a client hangs" if any(client.is_alive() for client in clients) else None)
+        for _, thread in sending:
+            thread.join(ANSWER_S * 2)
+        tally.add("a client hangs" if any(thread.is_alive() for _, thread in sending) else None)
         server = Server(place, server.address[1])
         tally.add(None if "status" in server.ask("/health") else "it does not start again")
     server.stop()

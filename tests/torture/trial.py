@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,11 @@ MOST_NAMED = 20
 """Failures that a tally keeps in full."""
 HANG_S = 240
 """A command that takes longer hangs: on an idle machine none of them takes a tenth of that."""
+
+
+def hang_s() -> float:
+    """The same on a machine that has other things to do."""
+    return HANG_S * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 @dataclass
@@ -41,6 +48,13 @@ class Tally:
             if len(self.failures) < MOST_NAMED:
                 self.failures.append(problem)
 
+    def merge(self, other: Tally) -> None:
+        """Count what another has counted."""
+        self.tried += other.tried
+        self.named += other.named
+        self.num_failed += other.num_failed
+        self.failures = (self.failures + other.failures)[:MOST_NAMED]
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -55,6 +69,22 @@ class Trial:
 
 
 TRIALS: list[Trial] = []
+
+
+class Patience:
+    """How long a trial may take that can be ended early."""
+
+    seconds = math.inf
+    _began = 0.0
+
+    @classmethod
+    def begin(cls) -> None:
+        cls._began = time.monotonic()
+
+    @classmethod
+    def is_over(cls, share: float = 1.0) -> bool:
+        """Whether that share of the time has passed."""
+        return time.monotonic() - cls._began > share * cls.seconds
 
 
 def trial(area: str, name: str, what: str, full: int, short: int = 1) -> Callable[[Any], Any]:
@@ -124,13 +154,13 @@ def kill(process: Any) -> bool:
 
 
 def run(
-    words: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None, limit_s: float = HANG_S,
+    words: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None, limit_s: float | None = None,
     **options: Any,
 ) -> Done:  # fmt: skip
     """A command to its end."""
     with start(words, cwd, env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as process:
         try:
-            out, err = process.communicate(timeout=limit_s)
+            out, err = process.communicate(timeout=limit_s or hang_s())
             code = process.returncode
         except subprocess.TimeoutExpired:
             kill(process)

@@ -7,10 +7,13 @@ import json
 import random
 import shutil
 import tempfile
-from functools import cache
+from dataclasses import replace
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
-from tiny import flags, make_data, random_model, write_prose
+import own
+from tiny import flags, flags_of, make_data, random_model, write_prose
 
 from reviser.config import ModelConfig
 from reviser.model.checkpoint import save_pretrained
@@ -46,6 +49,8 @@ class World:
         self.data = make_data(root, 120)
         self.corpus = root / "source.jsonl"
         self.model = save_pretrained(random_model(TINY), root / "model", load("bytes"))
+        editor = replace(TINY, context=48, max_length=40, operators=("jump", "delete", "replace"))
+        self.editor = save_pretrained(random_model(editor), root / "editor", load("bytes"))
         self.texts = root / "texts.jsonl"
         draw = random.Random(1)
         lines = [json.dumps({"text": (write_prose(draw) * 9)[:300]}) for _ in range(12)]
@@ -57,9 +62,32 @@ class World:
         ]
         self.pairs.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
 
+        self.prompts = root / "prompts.jsonl"
+        prompts = [{"prompt": write_prose(draw)[:12], "id": number} for number in range(40)]
+        lines = [json.dumps(each) for each in prompts]
+        self.prompts.write_text(
+            "\n".join([*lines[:9], "no JSON", *lines[9:30], '{"text": "no prompt"}', *lines[30:]])
+        )
+
     def train_words(self, out: Path, *changes: str) -> list[str]:
         words = flags("train.steps=12", "train.save_every=3", "train.eval_every=6", "train.sample_every=6", *changes)
         return ["train", "debug", "--device", "cpu", "--data", str(self.data), "--out", str(out), *words]
+
+    @cached_property
+    def edit_data(self) -> Path:
+        """A data folder of pairs."""
+        (self.root / "edits").mkdir()
+        return own.make_pairs(self.root / "edits")
+
+    def dagger_words(self, out: Path) -> list[str]:
+        # --dagger stands for a number of rounds.
+        words = [
+            word
+            for word in flags_of(own.settings("train.steps=10", "train.save_every=3", "dagger.rollouts=16"))
+            if not word.startswith("--set=dagger.rounds=")
+        ]
+        place = ["--device", "cpu", "--data", str(self.edit_data), "--out", str(out)]
+        return ["train", "debug", "--dagger", *place, *words]
 
     def eval_words(self, made: Path, out: Path, model: Path | None = None) -> list[str]:
         return [
@@ -99,6 +127,11 @@ class World:
         return self.made("run", *self.train_words(self.root / "run"))
 
     @property
+    def own_run(self) -> Path:
+        """A run that learned from own states."""
+        return self.made("own-run", *self.dagger_words(self.root / "own-run"))
+
+    @property
     def generations(self) -> Path:
         return self.made("made.jsonl", *self.eval_words(self.root / "made.jsonl", self.root / "result.json"))
 
@@ -112,6 +145,12 @@ class World:
         out = self.root / "trajectories.jsonl"
         words = ["generate", "The old", "--model", self.model, "--seed", "1", "--max-actions", "30", "--out", out]
         return self.made("trajectories.jsonl", *words)
+
+    @property
+    def trajectory(self) -> dict[str, Any]:
+        """A line of that file."""
+        first: dict[str, Any] = json.loads(self.trajectories.read_text().splitlines()[0])
+        return first
 
     def copy(self, path: Path, place: Path) -> Path:
         """A copy that a trial may damage."""
