@@ -191,9 +191,7 @@ async def warm_up(crowd: Crowd, streams: int) -> None:
     asked = [(kinds[number % len(kinds)], random.Random(number)) for number in range(max(streams, len(kinds)))]
     mets = await asyncio.gather(*(crowd.ask(Asked.draw(kind, chance, 1), kind) for kind, chance in asked))
     if any(met.outcome != "done" for met in mets):
-        raise ConfigError(
-            f"the server refuses {streams} requests at a time; give it a larger --concurrency or --queue"
-        )
+        raise ConfigError(f"the server refuses {streams} requests at a time; ask for fewer --streams")
 
 
 def count_descriptors(pid: int, most: int | None = None) -> int | None:
