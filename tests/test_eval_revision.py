@@ -132,3 +132,6 @@ def test_the_suite_writes_once_and_reports_every_row(tmp_path: Path, capsys: pyt
     assert [table.title for table in tables_of(document)] == ["Drafts and what became of them"]
     capsys.readouterr()
     assert main([*words[:4], "shipped-not-there", *words[5:]]) == 2
+    capsys.readouterr()
+    assert main([*words, "--features", f"mean:{evaluator}"]) == 2
+    assert "MAUVE needs 100 prompts or more, and there are 1;" in capsys.readouterr().err

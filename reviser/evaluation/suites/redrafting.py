@@ -102,6 +102,7 @@ class Redrafting(Suite):
         check_can_edit(read_config(find(self.model)).model, self.model)
         lengths, ruler = Lengths(prefix=self.prefix, total=self.total), load(self.ruler)
         prompts = continuation_prompts(read_named(self.texts), ruler, lengths, self.cut)[: self.n]
+        self._check_mauve(len(prompts))
         budget = Budget(self.total - self.prefix, lambda text: len(ruler.encode(text)))
         system = self._open(budget)
         with open_generations(self.generations) as file:
@@ -120,6 +121,16 @@ class Redrafting(Suite):
             "revision", [*rows, *more.pop("rows", [])], config | {"seeds": list(self.seeds)}, self.words,
             parts=more.get("parts"), **about,
         )  # fmt: skip
+
+    def _check_mauve(self, num_prompts: int) -> None:
+        """Refuse too few prompts before anything is written and scored."""
+        from reviser.evaluation.texts import MIN_TEXTS
+
+        if self.features is not None and num_prompts < MIN_TEXTS:
+            raise ConfigError(
+                f"--features {self.features}: MAUVE needs {MIN_TEXTS} prompts or more, and there are {num_prompts}; "
+                "give more texts, a larger --n, or leave it out"
+            )
 
     def _open(self, budget: Budget) -> ReviserSystem:
         from reviser.evaluation.systems import ReviserSystem, open_system
