@@ -31,7 +31,8 @@ class ServedProcess:
     def __enter__(self) -> ServedProcess:
         self._log = tempfile.NamedTemporaryFile("w+", encoding="utf-8", suffix=".log")
         root = str(Path(__file__).parents[2])
-        place = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+        place = dict(os.environ)
+        place["PYTHONPATH"] = os.pathsep.join(filter(None, [root, place.pop("PYTHONPATH", "")]))
         command = [sys.executable, "-m", "reviser", *plugin_words(), "serve", "--port", "0", *self._words]
         self._process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=self._log, stdin=subprocess.DEVNULL, env=place,
