@@ -412,7 +412,7 @@ def _score(
     picked = tl.sum(_scores(at, one, bits, num_text, size, pad, MASKED, SPECIAL), 0)
     tl.store(nats + row, tl.where(label >= 0, normaliser - picked, 0.0))
     # The weight is part of the exponent, and the label is corrected afterwards: fewer operations for all the others.
-    base = normaliser * LOG2E - tl.where(weight > 0, tl.log2(weight), float("-inf"))
+    base = normaliser * LOG2E - tl.where(weight > 0, tl.log2(tl.where(weight > 0, weight, 1.0)), float("-inf"))
     for start in range(0, R, BLOCK):
         cols = start + offsets
         x = _scores(at, cols, bits, num_text, size, pad, MASKED, SPECIAL)
