@@ -37,7 +37,7 @@ test-all: $(TEST_STAMP)
 		test "$$(id -u)" = 0 && command -v apt-get && apt-get update --quiet && \
 		DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet chromium; } || \
 		echo "no Chromium, so pages are not tested; install it from your system's packages"
-	$(PYTEST) -m ""
+	$(PYTEST) -m "" --hypothesis-profile=whole
 
 # Faults in numbers (docs/reliability.md): about an hour, or TORTURE=--short, TORTURE='--only kills', TORTURE=--full.
 torture: $(TEST_STAMP)

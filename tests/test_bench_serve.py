@@ -54,6 +54,7 @@ def test_a_load_of_all_clients_leaves_nothing_and_gets_every_text_right() -> Non
     ]
 
 
+@pytest.mark.slow
 def test_another_text_than_the_writers_is_noticed() -> None:
     other = Writer(random_model(WRITER.model.config, seed=1), WRITER.tokenizer)
     with serving(WRITER, rows=4, concurrency=8, head_timeout_s=0.2) as served:
@@ -77,6 +78,7 @@ def test_a_server_that_refuses_so_many_is_told() -> None:
         put(served, WRITER)
 
 
+@pytest.mark.slow
 def test_checks_of_all_lengths_are_timed() -> None:
     asked: list[str] = []
     with serving(WRITER) as served:

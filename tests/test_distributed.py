@@ -82,7 +82,8 @@ def test_two_processes_learn_what_one_learns(parallel: str, data: Path, one: Pat
     assert (tmp_path / "rank1").read_text() == ""
 
 
-@pytest.mark.parametrize("parallel", [pytest.param("ddp", marks=pytest.mark.slow), "fsdp"])
+@pytest.mark.slow
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_a_run_begun_by_two_goes_on_alone_and_the_other_way_round(
     parallel: str, data: Path, one: Path, tmp_path: Path
 ) -> None:

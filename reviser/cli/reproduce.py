@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from reviser.actions import Alphabet
     from reviser.evaluation.plan import Step
     from reviser.evaluation.specs import SystemSpec
-    from reviser.paper.reproduction import Setup
+    from reviser.paper.reproduction import Scale, Setup
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -31,6 +32,7 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "the paper's tables from text to report: train, write, score, compare",
         "  reviser reproduce --scale debug\n"
         "  reviser reproduce --scale 100m --plan --gpu a100\n"
+        "  reviser reproduce --scale 100m --without mdlm,sedd --positions 1000000000 --data text.jsonl\n"
         "  reviser reproduce --scale small --data data/web --prompts c4.jsonl --out results/small --resume",
         description="Train what the paper compares (left to right, its Reviser, ours, MDLM, SEDD; equal parameters "
         "and trained positions), have them write, score the texts, and report the results beside the paper's tables. "
@@ -60,6 +62,15 @@ def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         default=[],
         metavar="NAME=MODEL",
         help="another system to compare with: shipped, a model folder, hf:MODEL or published:MODEL; repeatable",
+    )
+    parser.add_argument(
+        "--without", default="", metavar="SYSTEM,...", help="systems to leave out: paper, ours, mdlm, sedd"
+    )
+    parser.add_argument(
+        "--positions", type=int, metavar="N", help="train each system on about N positions (default: its recipe's)"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of every training; repeatable"
     )
     parser.add_argument("--evaluator", default="smollm2", help="model that scores texts (default: smollm2)")
     parser.add_argument(
@@ -105,10 +116,11 @@ def run_reproduce(args: argparse.Namespace) -> int:
 def read_setup(args: argparse.Namespace) -> Setup:
     """What is asked for, checked as far as it can be before anything runs."""
     from reviser.evaluation.specs import parse_systems
-    from reviser.paper.reproduction import SYSTEMS, Setup, find_scale
+    from reviser.paper.reproduction import Setup
 
     check_positive(args, "n")
-    scale = find_scale(args.scale)
+    check_positive(args, "positions")
+    scale = _read_scale(args)
     for option, paths in (("--data", args.data), ("--prompts", [args.prompts] if args.prompts else [])):
         for path in paths:
             if not Path(path).exists():
@@ -116,8 +128,8 @@ def read_setup(args: argparse.Namespace) -> Setup:
     given = [part for part in (args.models or "").split(",") if part]
     models = {spec.name: spec.model for spec in parse_systems(given, "--models")}
     for name in models:
-        if name not in SYSTEMS:
-            raise ConfigError(f"--models {name}=...: no such system; systems are {', '.join(SYSTEMS)}")
+        if name not in scale.systems:
+            raise ConfigError(f"--models {name}=...: no such system; systems are {', '.join(scale.systems)}")
     others = {spec.name: spec for spec in parse_systems(args.system)}
     for spec in others.values():
         _check_other(spec)
@@ -128,6 +140,23 @@ def read_setup(args: argparse.Namespace) -> Setup:
         scale, out, tuple(args.data), args.prompts, models, others, args.evaluator, args.judge, args.device, args.n,
         args.cut,
     )  # fmt: skip
+
+
+def _read_scale(args: argparse.Namespace) -> Scale:
+    """The scale, with fewer systems or trained differently where that is asked for."""
+    from reviser.actions import Alphabet
+    from reviser.paper.reproduction import find_scale
+
+    scale = find_scale(args.scale)
+    left_out = [name for name in args.without.split(",") if name]
+    for name in left_out:
+        if name == "ar" or name not in scale.systems:
+            allowed = ", ".join(system for system in scale.systems if system != "ar")
+            raise ConfigError(f"--without {name}: systems that can be left out are {allowed}")
+    scale = replace(scale.without(left_out), positions=args.positions, changes=tuple(args.set))
+    for system in scale.systems:
+        scale.settings(system, Alphabet(257, 256))
+    return scale
 
 
 def _check_other(spec: SystemSpec) -> None:

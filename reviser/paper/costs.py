@@ -63,7 +63,7 @@ def cost_of(setup: Setup, step: Step, alphabet: Alphabet) -> StepCost:
         each = _writing_flops(setup, step, alphabet)
         return StepCost(each and each * count, share if is_denoiser else WRITING_SHARE, BYTES_PER_TEXT * count)
     if step.name == "likelihood":
-        return StepCost(sum(_bound_flops(setup, system, alphabet) for system in SYSTEMS), share)
+        return StepCost(sum(_bound_flops(setup, system, alphabet) for system in setup.scale.systems), share)
     if step.kind in ("evalppl", "mauve", "arena", "gaps"):
         return StepCost(_scoring_flops(setup, step), share)
     return StepCost()

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +73,36 @@ class Scale:
     """Trajectories, or noise levels, a text in the likelihood's bound."""
     num_timed: int = 20
     """Continuations that are timed, one at a time."""
+    positions: int | None = None
+    """That each is trained on; None: as many as its recipe says."""
+    changes: tuple[str, ...] = ()
+    """Of every system's recipe, as name=value."""
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        return tuple(self.recipes)
+
+    def without(self, systems: Sequence[str]) -> Scale:
+        """The same with fewer systems."""
+        return replace(self, recipes={name: each for name, each in self.recipes.items() if name not in systems})
+
+    def training(self, system: str) -> tuple[str, ...]:
+        """A system's recipe, and all that is changed of it."""
+        recipe, *own = self.recipes[system]
+        changes = (*own, *self.changes)
+        if self.positions is None:
+            return (recipe, *changes)
+        config = override(find_recipe(recipe)(Alphabet(257, 256)), changes)
+        train, steps = config.train, max(round(self.positions / (config.train.rows * config.data.row)), 1)
+        # A shorter training warms up for as large a part of it at most, and writes its last checkpoint at its end.
+        fitted = {"train.steps": steps, "optimizer.warmup": min(config.optimizer.warmup, steps // 20)}
+        fitted |= {f"train.{name}": min(getattr(train, name), steps) for name in ("save_every", "eval_every")}
+        given = {change.partition("=")[0] for change in self.changes}
+        return (recipe, *changes, *(f"{name}={value}" for name, value in fitted.items() if name not in given))
 
     def settings(self, system: str, alphabet: Alphabet) -> RunConfig:
         """The whole config of a system's training."""
-        recipe, *changes = self.recipes[system]
+        recipe, *changes = self.training(system)
         return override(find_recipe(recipe)(alphabet), changes)
 
 
@@ -147,6 +173,10 @@ class Setup:
         """What makes `reviser reproduce` do this again."""
         words = ["reproduce", "--scale", self.scale.name, "--out", str(self.out)]
         words += ["--data", *self.data] if self.data else []
+        left_out = [system for system in SCALES[self.scale.name].systems if system not in self.scale.systems]
+        words += ["--without", ",".join(left_out)] if left_out else []
+        words += ["--positions", str(self.scale.positions)] if self.scale.positions else []
+        words += [word for change in self.scale.changes for word in ("--set", change)]
         words += ["--prompts", self.prompts] if self.prompts else []
         words += ["--models", _pairs(self.models)] if self.models else []
         words += [word for spec in self.others.values() for word in ("--system", spec.text)]
@@ -173,8 +203,8 @@ class Setup:
 
     @property
     def folders(self) -> list[str]:
-        """Every system that is, or will be, a model folder: the five and what was added to them."""
-        return [*SYSTEMS, *(name for name, spec in self.others.items() if spec.is_folder)]
+        """Every system that is, or will be, a model folder: the scale's and what was added to them."""
+        return [*self.scale.systems, *(name for name, spec in self.others.items() if spec.is_folder)]
 
     @property
     def editing(self) -> list[str]:
@@ -213,8 +243,8 @@ def _pairs(models: Mapping[str, str]) -> str:
 
 def writers(setup: Setup) -> dict[str, SystemSpec]:
     """Every system that writes continuations, by name."""
-    found = {system: SystemSpec(system, str(setup.model(system))) for system in SYSTEMS}
-    for system in DENOISERS:
+    found = {system: SystemSpec(system, str(setup.model(system))) for system in setup.scale.systems}
+    for system in (system for system in DENOISERS if system in found):
         for steps in MORE_STEPS:
             name = f"{system}-{steps}"
             found[name] = SystemSpec(name, str(setup.model(system)), (f"steps={steps}",))
@@ -223,7 +253,7 @@ def writers(setup: Setup) -> dict[str, SystemSpec]:
 
 def plan(setup: Setup) -> list[Step]:
     """All steps in their order; what every model and all prompts make needless is left out."""
-    trained = [_train(setup, system) for system in SYSTEMS]
+    trained = [_train(setup, system) for system in setup.scale.systems]
     steps = [*_prepare(setup), *trained, *_write(setup), *_score(setup)]
     costs = [_own(setup, name, _continuations(setup)) for name in ("flops", "seconds")]
     measured = (step.out for step in (*steps, *costs) if step.out.parent == setup.result("").parent)
@@ -232,7 +262,7 @@ def plan(setup: Setup) -> list[Step]:
 
 def _prepare(setup: Setup) -> Iterator[Step]:
     scale, folder = setup.scale, setup.data_folder
-    has_all = all((setup.model(system) / CONFIG).is_file() for system in SYSTEMS)
+    has_all = all((setup.model(system) / CONFIG).is_file() for system in setup.scale.systems)
     if not (has_all and setup.prompts):
         job: jobs.Prepare | jobs.Given | jobs.Own = jobs.Own(setup, "data")
         if folder != setup.out / "data":
@@ -245,7 +275,7 @@ def _prepare(setup: Setup) -> Iterator[Step]:
 
 
 def _train(setup: Setup, system: str) -> Step:
-    recipe, *changes = setup.scale.recipes[system]
+    recipe, *changes = setup.scale.training(system)
     job = jobs.Training(recipe, tuple(changes), setup.data_folder, setup.run(system), setup.device)
     return Step(f"train:{system}", job, (setup.data_folder / HEADER,), setup.model(system) / CONFIG)
 
