@@ -248,3 +248,24 @@ def test_a_gguf_file_is_decoded_once_and_begins_texts_as_it_says(
     (tmp_path / "bad.gguf").write_bytes(b"GGUF nothing")
     with pytest.raises(CheckpointError, match=r"bad.gguf cannot be decoded \("):
         load(str(tmp_path / "bad.gguf"))
+
+
+class Spelling:
+    """A tokenizer that has lost its merges."""
+
+    def __init__(self, size: int, letters: int) -> None:
+        self.size, self.letters = size, letters
+
+    def __len__(self) -> int:
+        return self.size
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[str]:
+        assert not add_special_tokens
+        return [text[i : i + self.letters] for i in range(0, len(text), self.letters)]
+
+
+def test_a_tokenizer_that_spells_every_word_is_refused() -> None:
+    with pytest.raises(CheckpointError, match=r"a.gguf: transformers 4.0 reads 90 tokens in 90 letters of plain"):
+        evaluators._check_tokenizer(Path("a.gguf"), Spelling(50_000, 1), "4.0")
+    evaluators._check_tokenizer(Path("a.gguf"), Spelling(50_000, 4), "4.0")
+    evaluators._check_tokenizer(Path("a.gguf"), Spelling(300, 1), "4.0")

