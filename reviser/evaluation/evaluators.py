@@ -299,7 +299,7 @@ def _check_tokenizer(file: Path, tokenizer: Any, version: str) -> None:
     if len(tokenizer) > LARGE_VOCABULARY and count > len(PLAIN) / 2:
         raise CheckpointError(
             f"{file}: transformers {version} reads {count} tokens in {len(PLAIN)} letters of plain English, so "
-            "it has misread the tokenizer; use the version of constraints.txt, or a folder in the format of `transformers`"
+            "it has misread the tokenizer; use the version in constraints.txt, or give a `transformers` folder"
         )
 
 
