@@ -97,8 +97,9 @@ class Sampling:
         return self.calm or not self.moves or self.min_tokens > 0
 
 
-DEFAULT = Sampling(temperature=1.0, top_k=50, min_p=0.06, calm=True)
-"""The lowest perplexity to a separate model at equal diversity, for version 0.1's model (docs/decoding.md)."""
+DEFAULT = Sampling(temperature=1.0, top_k=50, min_p=0.06, calm=True, no_repeat=6)
+"""The lowest perplexity to a separate model at equal diversity, for version 0.1's model, and no going in circles
+(docs/decoding.md)."""
 PAPER = Sampling(temperature=0.9, top_k=50)
 GREEDY = Sampling(temperature=0)
 SCAN = Sampling(temperature=0, scan=0.4)
