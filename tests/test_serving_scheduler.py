@@ -1,9 +1,13 @@
 """Many clients of one model get what each would get alone, however they come and go."""
 
+import asyncio
 import random
 import threading
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from served import make_writer, wait_until
 
 from reviser.decoding.presets import DEFAULT, GREEDY, Sampling
@@ -11,6 +15,7 @@ from reviser.decoding.requests import Request
 from reviser.errors import ConfigError
 from reviser.serving.scheduler import MAX_ENGINES, Scheduler, Task, TaskCancelledError
 from reviser.serving.served_writer import ServedWriter
+from reviser.serving.service import Post
 
 WRITERS = [make_writer("move"), make_writer("jump", "delete", "replace")]
 SAMPLINGS = [DEFAULT, GREEDY, *(Sampling(temperature=0.5 + 0.1 * each) for each in range(MAX_ENGINES))]
@@ -147,3 +152,46 @@ def test_the_end_of_the_scheduler_ends_all_waiting(writer):
     wait_until(lambda: scheduler.num_decoding == 1)
     scheduler.close()
     assert ended.wait(5)
+
+
+@given(st.lists(st.lists(st.integers(0, 3), max_size=40), min_size=1, max_size=4))
+def test_what_threads_post_arrives_in_each_threads_order(sent):
+    """Each thread sends its numbers to the queues they name."""
+
+    async def collect():
+        post, queues = Post(), [asyncio.Queue() for _ in range(4)]
+        post.loop = asyncio.get_running_loop()
+
+        def send(thread):
+            for step, queue in enumerate(sent[thread]):
+                post.send(queues[queue], (thread, step))
+
+        threads = [threading.Thread(target=send, args=(each,)) for each in range(len(sent))]
+        for each in threads:
+            each.start()
+        wanted = [sum(numbers.count(queue) for numbers in sent) for queue in range(4)]
+        async with asyncio.timeout(10):
+            got = [[await queue.get() for _ in range(count)] for queue, count in zip(queues, wanted, strict=True)]
+        for each in threads:
+            each.join()
+        assert all(queue.empty() for queue in queues)
+        return got
+
+    for queue, got in enumerate(asyncio.run(collect())):
+        for thread, numbers in enumerate(sent):
+            assert [step for who, step in got if who == thread] == [i for i, to in enumerate(numbers) if to == queue]
+
+
+def test_the_loop_is_woken_once_for_all_that_is_posted_before_it_runs():
+    async def count():
+        post, queue, loop = Post(), asyncio.Queue(), asyncio.get_running_loop()
+        woken = []
+        post.loop = SimpleNamespace(call_soon_threadsafe=lambda act: (woken.append(act), loop.call_soon(act)))
+        for number in range(5):
+            post.send(queue, number)
+        assert [await queue.get() for _ in range(5)] == list(range(5))
+        post.send(queue, 5)
+        assert await queue.get() == 5
+        return len(woken)
+
+    assert asyncio.run(count()) == 2

@@ -8,9 +8,11 @@ cancel it.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
@@ -44,6 +46,7 @@ class Service:
         self._places = asyncio.Semaphore(config.concurrency)
         self._pool = ThreadPoolExecutor(config.concurrency, "reviser-request")
         self._tasks: set[Task] = set()
+        self._post = Post()
 
     def start(self) -> None:
         self.scheduler.start()
@@ -81,11 +84,8 @@ class Service:
 
     def stream(self, work: Callable[[ServedWriter, Told[S]], T]) -> AsyncIterator[S | T]:
         """All that `work` tells on the way, then what it gives. A request that is turned away is so at once."""
-        loop, told = asyncio.get_running_loop(), asyncio.Queue[S | None]()
-
-        def tell(item: S) -> None:
-            loop.call_soon_threadsafe(told.put_nowait, item)
-
+        self._post.loop, told = asyncio.get_running_loop(), asyncio.Queue[S | None]()
+        tell = partial(self._post.send, told)
         return self._listen(self._begin(lambda writer: work(writer, tell)), told)
 
     async def _listen(self, running: asyncio.Task[T], told: asyncio.Queue[S | None]) -> AsyncIterator[S | T]:
@@ -137,6 +137,30 @@ class Service:
             self._tasks.discard(task)
             if not task.is_cancelled:
                 self.scheduler.cancel(task)
+
+
+class Post:
+    """What other threads put into queues of the event loop, which is woken once for all that a step of the batch
+    tells its clients."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: deque[tuple[asyncio.Queue[Any], object]] = deque()
+        self._is_called = False
+
+    def send(self, queue: asyncio.Queue[Any], item: object) -> None:
+        assert self.loop is not None
+        self._waiting.append((queue, item))
+        if not self._is_called:
+            self._is_called = True
+            self.loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        # What is put in from here on calls again, whether or not it is taken now.
+        self._is_called = False
+        while self._waiting:
+            queue, item = self._waiting.popleft()
+            queue.put_nowait(item)
 
 
 async def _wait_gone(client: Request) -> None:
