@@ -6,6 +6,9 @@ import asyncio
 import json
 import os
 import random
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +128,19 @@ def test_the_commands_run_a_server_of_their_own(tmp_path: Path, capsys: pytest.C
     capsys.readouterr()
     assert main(["report", str(out)]) == 0
     assert "Clients of a server under load" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="asks /proc for the server")
+def test_a_load_that_is_ended_ends_its_server() -> None:
+    command = [sys.executable, "-m", "reviser", "bench", "serve", "--seconds", "60", "--no-throughput"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        while "at a time" not in process.stderr.readline():
+            assert process.poll() is None
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert children
+        process.terminate()
+        process.stderr.read()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not any(Path(f"/proc/{child}/status").exists() for child in children)

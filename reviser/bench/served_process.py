@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Sequence
@@ -29,6 +30,13 @@ class ServedProcess:
         self._words = words
 
     def __enter__(self) -> ServedProcess:
+        self._handler = None
+        if (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        ):
+            # Whoever ends this process ends the server too.
+            self._handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         self._log = tempfile.NamedTemporaryFile("w+", encoding="utf-8", suffix=".log")
         root = str(Path(__file__).parents[2])
         place = dict(os.environ)
@@ -47,6 +55,8 @@ class ServedProcess:
     def __exit__(self, *_: object) -> None:
         self.stop()
         self._log.close()
+        if self._handler is not None:
+            signal.signal(signal.SIGTERM, self._handler)
 
     def _wait(self) -> int:
         end = time.monotonic() + START_S

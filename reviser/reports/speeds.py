@@ -172,7 +172,7 @@ def serve_load(document: Document) -> list[Table]:
         "requests": show(server["requests"]),
         "first action, ms: median, 99th of 100": _pair(server, "first_action_s"),
         "between two actions, ms: median, 99th of 100": _pair(server, "gap_s"),
-        "memory in the first fifth, MiB": show(server["memory_first_fifth_mib"]),
+        "memory in the second fifth, MiB": show(server["memory_second_fifth_mib"]),
         "memory in the last fifth, MiB": show(server["memory_last_fifth_mib"]),
         "descriptors before and after": f"{show(server['descriptors_before'])}, {show(server['descriptors_after'])}",
         "rows busy after": show(server["rows_busy"]),
