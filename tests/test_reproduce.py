@@ -86,50 +86,6 @@ def test_every_planned_command_is_one_that_the_command_line_takes(scale: str) ->
         assert args.run
 
 
-@given(st.sampled_from(list(SCALES)), st.sets(st.sampled_from(SYSTEMS[1:])), st.integers(1, 10**9))
-def test_fewer_systems_are_trained_on_the_positions_asked_for(name: str, left_out: set[str], positions: int) -> None:
-    scale = replace(SCALES[name].without(sorted(left_out)), positions=positions, changes=("train.seed=7",))
-    assert scale.systems == tuple(system for system in SYSTEMS if system not in left_out)
-    for system in scale.systems:
-        settings = scale.settings(system, Alphabet(257, 256))
-        step = settings.train.rows * settings.data.row
-        assert abs(positions_of(settings) - max(positions, step)) <= step / 2
-        assert settings.optimizer.warmup <= settings.train.steps / 20
-        assert max(settings.train.save_every, settings.train.eval_every) <= settings.train.steps
-        assert settings.train.seed == 7
-
-
-def test_a_setting_that_is_given_is_not_fitted() -> None:
-    scale = replace(SCALES["100m"], positions=10**8, changes=("optimizer.warmup=900",))
-    assert scale.settings("ours", Alphabet(257, 256)).optimizer.warmup == 900
-
-
-def test_fewer_systems_make_a_plan_of_their_own(tmp_path: Path) -> None:
-    words = ["reproduce", "--scale", "100m", "--without", "mdlm,sedd", "--positions", "1000", "--set", "train.rows=2"]
-    setup = read_setup(build_parser().parse_args([*words, "--out", str(tmp_path)]))
-    assert list(writers(setup)) == ["ar", "paper", "ours"]
-    assert not any("mdlm" in step.name or "sedd=" in step.command for step in plan(setup))
-    [step] = pick(plan(setup), "flops")
-    again = read_setup(build_parser().parse_args(list(step.job.words)))
-    assert again == setup
-
-
-@pytest.mark.parametrize(
-    ("more", "text"),
-    [
-        (["--without", "ar"], "--without ar: systems that can be left out are paper, ours, mdlm, sedd"),
-        (["--without", "gpt2"], "--without gpt2: systems that can be left out"),
-        (["--positions", "0"], "--positions 0 must be at least 1"),
-        (["--set", "train.row=1"], "train.row"),
-        (["--without", "sedd", "--models", "sedd=x"], "--models sedd=...: no such system"),
-    ],
-)
-def test_what_cannot_be_left_out_or_set_is_said(
-    more: list[str], text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert text in one_line(capsys, "--scale", "100m", "--plan", *more)
-
-
 def test_steps_read_only_what_steps_before_them_leave() -> None:
     setup = Setup(SCALES["small"], Path("out"), ("text.jsonl",), others={"gpt2": GPT2})
     left = {Path("text.jsonl")}
@@ -275,7 +231,6 @@ def test_a_failure_names_its_step_and_how_to_resume(setup: Setup) -> None:
 
 
 def test_the_words_of_a_setup_give_the_setup_again(setup: Setup, tmp_path: Path) -> None:
-    from reviser.cli.reproduce import read_setup
 
     (tmp_path / "t.jsonl").write_text("")
     text = str(tmp_path / "t.jsonl")

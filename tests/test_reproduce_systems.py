@@ -1,4 +1,4 @@
-"""`reviser reproduce --system`: models of one's own beside the five."""
+"""`reviser reproduce --system`, `--without` and `--positions`: other systems than the five, trained for longer or less."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from reproducing import BYTES, Notes, one_line, save_model
 from test_reproduce import write_texts
 
-from reviser.cli import main
+from reviser.actions import Alphabet
+from reviser.cli import build_parser, main
+from reviser.cli.reproduce import read_setup
 from reviser.errors import MissingPackageError
 from reviser.evaluation.generations import Generation
 from reviser.evaluation.metrics.flops import diffusion_flops
@@ -23,6 +27,7 @@ from reviser.model.checkpoint import save_pretrained
 from reviser.model.folder import Trained
 from reviser.model.transformer import Transformer
 from reviser.paper.comparison import gather, measured_by
+from reviser.paper.costs import positions_of
 from reviser.paper.jobs import Training
 from reviser.paper.making import _describe
 from reviser.paper.reproduction import SCALES, SYSTEMS, Setup, pick, plan, writers
@@ -215,3 +220,47 @@ def test_a_report_names_who_made_its_numbers_not_who_was_asked_for_now(setup: Se
     steps = {step.name: step for step in plan(setup)}
     assert _describe(setup, steps["mauve"])["why_not"].startswith("MAUVE needs at least 100 prompts")
     assert _describe(setup, steps["evalppl"])["why_not"] is None
+
+
+@given(st.sampled_from(list(SCALES)), st.sets(st.sampled_from(SYSTEMS[1:])), st.integers(1, 10**9))
+def test_fewer_systems_are_trained_on_the_positions_asked_for(name: str, left_out: set[str], positions: int) -> None:
+    scale = replace(SCALES[name].without(sorted(left_out)), positions=positions, changes=("train.seed=7",))
+    assert scale.systems == tuple(system for system in SYSTEMS if system not in left_out)
+    for system in scale.systems:
+        settings = scale.settings(system, Alphabet(257, 256))
+        step = settings.train.rows * settings.data.row
+        assert abs(positions_of(settings) - max(positions, step)) <= step / 2
+        assert settings.optimizer.warmup <= settings.train.steps / 20
+        assert max(settings.train.save_every, settings.train.eval_every) <= settings.train.steps
+        assert settings.train.seed == 7
+
+
+def test_a_setting_that_is_given_is_not_fitted() -> None:
+    scale = replace(SCALES["100m"], positions=10**8, changes=("optimizer.warmup=900",))
+    assert scale.settings("ours", Alphabet(257, 256)).optimizer.warmup == 900
+
+
+def test_fewer_systems_make_a_plan_of_their_own(tmp_path: Path) -> None:
+    words = ["reproduce", "--scale", "100m", "--without", "mdlm,sedd", "--positions", "1000", "--set", "train.rows=2"]
+    setup = read_setup(build_parser().parse_args([*words, "--out", str(tmp_path)]))
+    assert list(writers(setup)) == ["ar", "paper", "ours"]
+    assert not any("mdlm" in step.name or "sedd=" in step.command for step in plan(setup))
+    [step] = pick(plan(setup), "flops")
+    again = read_setup(build_parser().parse_args(list(step.job.words)))
+    assert again == setup
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (["--without", "ar"], "--without ar: systems that can be left out are paper, ours, mdlm, sedd"),
+        (["--without", "gpt2"], "--without gpt2: systems that can be left out"),
+        (["--positions", "0"], "--positions 0 must be at least 1"),
+        (["--set", "train.row=1"], "train.row"),
+        (["--without", "sedd", "--models", "sedd=x"], "--models sedd=...: no such system"),
+    ],
+)
+def test_what_cannot_be_left_out_or_set_is_said(
+    more: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert text in one_line(capsys, "--scale", "100m", "--plan", *more)
