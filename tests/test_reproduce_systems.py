@@ -1,4 +1,4 @@
-"""`reviser reproduce --system`, `--without` and `--positions`: other systems than the five, trained for longer or less."""
+"""`reviser reproduce --system`, `--without` and `--positions`: other systems than the five, and shorter trainings."""
 
 from __future__ import annotations
 
