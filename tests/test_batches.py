@@ -305,6 +305,7 @@ def test_a_stream_continues_from_any_position(slots: Slots) -> None:
             assert first.after == second.after
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(
     ("order", "rules", "wanted"),
@@ -356,6 +357,7 @@ class Ending:
         return 0.0
 
 
+@pytest.mark.slow
 def test_a_worker_that_ends_is_named(slots: Slots) -> None:
     source = Batches(slots, Packer(Ending(), RULES, CanvasConfig(), row=256), 8)
     text = "a process that draws trajectories ended, perhaps for lack of memory; lower data.workers; a script that"
@@ -436,6 +438,7 @@ ALIKE = {"edit_small", "dagger_edit", "dagger_small", "ppo_small", "revise_small
 """Recipes that cut and pack documents as others do."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ALIKE else []) for name in RECIPES]
 )

@@ -38,6 +38,7 @@ def put(served: Any, writer: Writer, seconds: float = 1.5) -> dict[str, Any]:
     return measure_load(crowd, os.getpid(), writer, 8, seconds, 0, quiet)
 
 
+@pytest.mark.slow
 def test_a_load_of_all_clients_leaves_nothing_and_gets_every_text_right() -> None:
     with serving(WRITER, rows=4, concurrency=8, head_timeout_s=0.2) as served:
         found = put(served, WRITER)

@@ -120,6 +120,7 @@ def test_every_row_is_the_canvas_of_the_executor_after_every_action(
         checked.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operators", [INSERT_MOVE, INSERT_MOVE | {"jump"}, ALL])
 @pytest.mark.parametrize(("room", "num_steps", "every"), [(12, 200, 1), (1100, 400, 20)])
 def test_small_full_and_long_canvases_take_thousands_of_actions(

@@ -117,6 +117,7 @@ def start_in_terminal(words: list[str], width: int, height: int) -> tuple[subpro
     return process, master
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_what_was_written_and_a_clean_terminal(model: str) -> None:
     words = ["generate", PROMPT, "--model", model, "--live", "--min-tokens", "60", "--pace", "3"]
     process, master = start_in_terminal(words, width=50, height=12)

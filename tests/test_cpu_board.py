@@ -53,6 +53,7 @@ def test_actions_that_are_not_valid_spoil_their_own_row_alone(actions, operators
     assert board.canvases([0, 2]) == [canvas] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operators", [INSERT_MOVE, KERNEL_OPERATORS])
 @pytest.mark.parametrize(("room", "num_steps", "every"), [(12, 200, 1), (1100, 400, 20)])
 def test_full_and_long_canvases_take_many_actions(operators, room, num_steps, every):

@@ -102,6 +102,7 @@ def test_all_operators_come_up() -> None:
     assert used >= set(OPERATORS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_seed_gives_one_text(kind: str) -> None:
     draft = Draft.infill([1, 2, 3], [4, 5], Rules(ALPHABET, frozenset(OPERATORS), max_length=16))

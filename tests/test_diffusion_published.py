@@ -153,6 +153,7 @@ canvases = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(canvas=canvases, level=st.floats(0.01, 1.0))
 def test_every_kind_computes_what_the_tensors_say(specs, canvas, level):

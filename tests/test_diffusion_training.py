@@ -107,6 +107,7 @@ def test_a_run_goes_on_only_as_the_family_it_was(run, tmp_path, capsys):
     assert line == f"the checkpoint is of family={family}, not reviser; drop the setting that changes it"
 
 
+@pytest.mark.slow
 @BOTH
 def test_one_batch_can_be_learnt_by_heart(family, data):
     trainer = make_trainer(data, f"family={family}", "optimizer.lr=1e-2", "train.rows=2", "data.row=64")

@@ -75,6 +75,7 @@ def assert_alike(run: Path, other: Path) -> None:
         torch.testing.assert_close(tensor, models[1][name], atol=2e-3, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_two_processes_learn_what_one_learns(parallel: str, data: Path, one: Path, tmp_path: Path) -> None:
     assert run_two(fresh(data, tmp_path / "run", f"train.parallel={parallel}"), tmp_path) == [0, 0]
@@ -201,6 +202,7 @@ def test_a_gate_that_cannot_be_shared_is_named(data: Path, tmp_path: Path) -> No
     assert line == "error: train.parallel=fsdp cannot share model.canvas.gate=scalar; use ddp or another gate\n"
 
 
+@pytest.mark.slow
 def test_all_processes_end_when_the_loss_is_no_number(data: Path, tmp_path: Path) -> None:
     rare = ("train.log_every=100", "train.eval_every=100")
     words = fresh(data, tmp_path / "run", "optimizer.lr=1e30", "train.parallel=fsdp", *rare)

@@ -136,6 +136,7 @@ DRIPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRIPS)
 def test_a_server_that_drips_meets_the_time_out_and_loses_its_connection(name: str) -> None:
     with drip(DRIPS[name]) as server:
@@ -166,6 +167,7 @@ def test_a_server_that_reads_nothing_or_speaks_no_tls_meets_the_time_out() -> No
     gc.collect()  # would complain about a connection left open
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code, kind, text",
     [

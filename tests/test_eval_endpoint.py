@@ -334,6 +334,7 @@ def test_the_key_comes_from_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert KEY not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_judged_and_no_pair_is_paid_twice(tmp_path: Path) -> None:
     """The real command, a real signal, a slow endpoint that echoes the key."""
 

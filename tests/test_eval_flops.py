@@ -238,6 +238,7 @@ def test_a_model_that_inserts_costs_what_pytorch_counts(config, prompt, tokens):
     assert (cost.canvas > 0) == (config.canvas.kind != "none")
 
 
+@pytest.mark.slow
 @given(configs(kinds=("none", "window", "cross-window", "window-index")), st.integers(1, 6), st.integers(1, 6))
 @settings(max_examples=8)
 def test_a_model_that_moves_costs_what_pytorch_counts(config, prompt, tokens):

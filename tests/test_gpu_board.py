@@ -89,6 +89,7 @@ def test_the_fast_board_is_the_plain_one_after_every_action(batch: tuple[Pair, l
         pair.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operators", [INSERT_MOVE, ALL])
 @pytest.mark.parametrize("room", [12, 1100])
 def test_full_and_long_canvases_take_many_actions(operators: frozenset[str], room: int) -> None:
@@ -108,12 +109,14 @@ def test_full_and_long_canvases_take_many_actions(operators: frozenset[str], roo
             pair.load(idle, [rows[row] for row in idle])
 
 
+@pytest.mark.slow
 @given(KERNEL_SETS, st.integers(0, 1 << 30))
 @settings(max_examples=3)
 def test_what_a_board_allows_leaves_protected_text_whole(operators: frozenset[str], number: int) -> None:
     keep_text(GpuBoard(ALPHABET, operators, 3, 14, DEVICE), random.Random(number), num_steps=20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operators", [pytest.param(INSERT_MOVE, marks=pytest.mark.slow), ALL])
 def test_an_idle_row_may_only_stop_and_never_changes(operators: frozenset[str]) -> None:
     pair, rules = Pair(operators, 3, 9, width=1), Rules(ALPHABET, operators, max_length=9)
@@ -129,6 +132,7 @@ def test_an_idle_row_may_only_stop_and_never_changes(operators: frozenset[str]) 
     assert board.canvases([0, 1, 2]) == before
 
 
+@pytest.mark.slow
 @given(st.sampled_from([INSERT_MOVE, ALL, frozenset({"replace"})]), st.integers(0, 1 << 30))
 @settings(max_examples=3)
 def test_invalid_actions_spoil_their_own_row_alone(operators: frozenset[str], number: int) -> None:

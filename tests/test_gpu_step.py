@@ -48,6 +48,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("config", "few_rows"), CASES)
 def test_fused_steps_are_the_models_steps_for_ragged_rows(config: ModelConfig, few_rows: int) -> None:
     model = random_model(config).to(DEVICE)

@@ -74,7 +74,9 @@ def test_systems_of_a_scale_are_equally_large_and_trained_on_equally_many_positi
     assert len({each.optimizer for each in settings.values()}) == 1
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(
+    "scale", ["debug", *(pytest.param(name, marks=pytest.mark.slow) for name in SCALES if name != "debug")]
+)
 def test_every_planned_command_is_one_that_the_command_line_takes(scale: str) -> None:
     setup = Setup(SCALES[scale], Path("out"), ("text.jsonl",), others={"gpt2": GPT2}, n=7)
     names = [step.name for step in plan(setup)]

@@ -61,6 +61,7 @@ def test_muon_goes_on_as_well(data: Path, tmp_path: Path) -> None:
     assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step", [5, pytest.param(6, marks=pytest.mark.slow), pytest.param(9, marks=pytest.mark.slow)]
 )
@@ -77,6 +78,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(step: int, whole: Path, h
     assert losses(run) == losses(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_asked_to_stop_saves_first(number: int, data: Path, tmp_path: Path) -> None:
     more = [*HARD, "train.steps=2000", "train.save_every=1000", "train.eval_every=1000", "train.sample_every=1000"]

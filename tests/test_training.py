@@ -264,6 +264,7 @@ def test_half_precision_trains(data: Path) -> None:
 SLOW_ORDER = pytest.param("scramble:edit=0.3", marks=pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["runs:noise=0.3,start=end", SLOW_ORDER])
 def test_noise_may_fill_a_canvas_beyond_its_final_text(order: str, data: Path) -> None:
     operators = "model.operators=move,delete,replace,swap,cut,copy,paste"

@@ -56,6 +56,7 @@ def test_packed_attention_and_its_gradient_are_the_references(layout: Layout, is
     close(one.grad, other.grad)
 
 
+@pytest.mark.slow
 def test_dropout_keeps_its_share_and_its_gradient_is_that_of_what_it_kept() -> None:
     torch.manual_seed(0)
     layout = Layout.of(torch.zeros(2, 64, dtype=torch.int64, device=DEVICE))
