@@ -65,6 +65,7 @@ def flat(text: str) -> str:
     return "".join(text.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("no_colour", ["", "1"])
 @pytest.mark.parametrize(("command", "text"), COMMANDS)
 def test_live_draws_and_leaves_the_text_that_generate_gives(

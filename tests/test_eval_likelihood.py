@@ -178,6 +178,7 @@ def test_the_random_walk_can_draw_everything_and_left_to_right_one_trajectory() 
         assert len(tree.drawable(text, LeftToRight())) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("name", ENUMERABLE)
 def test_what_is_measured_has_the_enumerated_expectation(name: str, count: int) -> None:

@@ -84,6 +84,7 @@ READINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", READINGS)
 def test_fused_reading_of_seeds_is_the_models(config: ModelConfig) -> None:
     model = random_model(config).to(DEVICE)
