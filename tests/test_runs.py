@@ -244,6 +244,19 @@ def test_a_damaged_line_of_metrics_is_dropped(whole: Path, half: Path, tmp_path:
     assert losses(run) == losses(whole)
 
 
+@pytest.mark.parametrize("is_removed", [False, True], ids=["not yet", "in part"])
+def test_a_run_killed_while_it_drops_a_checkpoint_drops_it_afterwards(
+    is_removed: bool, whole: Path, tmp_path: Path
+) -> None:
+    run = copied(whole, tmp_path)
+    shutil.copytree(run / "checkpoints" / "step-00000008", run / "checkpoints" / "step-00000004")
+    shutil.copytree(run / "checkpoints" / "step-00000008", run / "checkpoints" / ".step-00000004.part")
+    if is_removed:
+        (run / "checkpoints" / "step-00000004" / "state.json").unlink()
+    assert train("--resume", run) == 0
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000008", "step-00000012"]
+
+
 def test_only_the_newest_checkpoints_are_kept(whole: Path) -> None:
     assert Run(whole).steps() == [8, 12]
     assert not list((whole / "checkpoints").glob(".*"))

@@ -260,6 +260,7 @@ def _resume(asked: _Request, team: Team, display: Display, held: ExitStack) -> t
     trainer = _make_trainer(settings, shards, heldout, team, run)
     trainer.restore(saved)
     if team.is_first:
+        run.drop_old(settings.train.keep)
         run.rewind_metrics(trainer.step)
         run.log(f"continued from step {trainer.step} on {team.world} process(es)")
         if asked.changes:

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 MODEL, OPTIMIZER, STATE = WEIGHTS, "optimizer.safetensors", "state.json"
 METRICS = "metrics.jsonl"
+PART = ".step-*.part"
+"""A checkpoint while it is written or removed."""
 OWN = {CONFIG, RUN, METRICS, CHECKPOINTS, LOCK, "log.txt", "tensorboard", "samples", "data"}
 """What lies in the folder of a run that is not finished."""
 FORMAT, VERSION = "reviser run", 2
@@ -250,6 +252,9 @@ class Run:
     def _path(self, step: int) -> Path:
         return self.folder / CHECKPOINTS / f"step-{step:08d}"
 
+    def _part(self, step: int) -> Path:
+        return self.folder / CHECKPOINTS / PART.replace("*", f"{step:08d}")
+
     def save(
         self,
         saved: Saved,
@@ -263,7 +268,7 @@ class Run:
         """
         step = int(saved.state["step"])
         final = self._path(step)
-        part = final.with_name(f".{final.name}.part")
+        part = self._part(step)
         shutil.rmtree(part, ignore_errors=True)
         try:
             part.mkdir()
@@ -284,8 +289,17 @@ class Run:
             raise CheckpointError(f"cannot save the checkpoint of step {step}: {error}; {self.last_good()}") from None
         finally:
             shutil.rmtree(part, ignore_errors=True)
-        for old in self.steps()[:-keep]:
-            shutil.rmtree(self._path(old), ignore_errors=True)
+        self.drop_old(keep)
+
+    def drop_old(self, keep: int) -> None:
+        """Keep the newest checkpoints, and nothing of those that a killed run was writing or removing."""
+        for step in self.steps()[:-keep]:
+            # A name of its own first, so that no half of it passes for a checkpoint.
+            shutil.rmtree(self._part(step), ignore_errors=True)
+            with suppress(OSError):
+                os.replace(self._path(step), self._part(step))
+        for part in (self.folder / CHECKPOINTS).glob(PART):
+            shutil.rmtree(part, ignore_errors=True)
 
     def load(self, step: int | None = None) -> Saved:
         """The newest checkpoint, or that of a step, with its checksums verified."""
