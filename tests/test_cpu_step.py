@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -273,6 +274,22 @@ def test_an_interrupted_caller_releases_the_others():
         else:
             team.run(kernel, is_interrupted, done)
     assert seen == [True, False]
+
+
+def test_a_helper_that_fails_is_not_waited_for():
+    team, threads_before = KernelThreads(2), threading.active_count()
+
+    def kernel(member: int, size: int, arrivals: np.ndarray, fails: bool) -> None:
+        if member == 1 and fails:
+            raise MemoryError("no room for a kernel")
+        until = time.monotonic() + 60
+        while member == 0 and fails and arrivals[0] < RELEASED:
+            assert time.monotonic() < until
+
+    with pytest.raises(MemoryError, match="no room for a kernel"):
+        team.run(kernel, True)
+    team.run(kernel, False)
+    assert threading.active_count() == threads_before
 
 
 FORK = """

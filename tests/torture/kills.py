@@ -148,6 +148,7 @@ def try_case(case: Case, count: int, chance: random.Random, place: Path) -> Tall
     length_s = time.monotonic() - began
     if again != wanted:
         tally.add(f"{case.name}: two undisturbed runs end differently")
+        return tally
     num_chains = 0
     while wanted is not None and tally.tried < count and not Patience.is_over():
         folder = place / f"chain-{num_chains}"

@@ -34,21 +34,27 @@ class KernelThreads:
             threading.Thread(target=_serve, args=(member, calls), name=name, daemon=True).start()
 
     def run(self, kernel: Callable[..., None], *arguments: Any) -> None:
-        """kernel(member, size, arrivals, *arguments) in every member at once."""
-        arrivals = np.zeros(1, np.int64)
+        """kernel(member, size, arrivals, *arguments) in every member at once; raises what any of them raises."""
+        arrivals, failures = np.zeros(1, np.int64), []
 
-        def call(member: int) -> None:
-            kernel(member, self.size, arrivals, *arguments)
+        def help_caller(member: int) -> None:
+            try:
+                kernel(member, self.size, arrivals, *arguments)
+            except BaseException as error:
+                failures.append(error)
+                arrivals[0] = RELEASED
 
         with self._lock:
             try:
                 for calls in self._calls:
-                    calls.put(call)
-                call(0)
+                    calls.put(help_caller)
+                kernel(0, self.size, arrivals, *arguments)
             except BaseException:
-                # The others must not wait for a caller that was interrupted.
+                # The others must not wait for a caller that was interrupted, nor it for one of them that failed.
                 arrivals[0] = RELEASED
                 raise
+        if failures:
+            raise failures[0]
 
 
 def _serve(member: int, calls: SimpleQueue[Call]) -> None:
