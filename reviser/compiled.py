@@ -4,6 +4,9 @@ numba believes whatever its cache holds: a file that a full disk cut short ends 
 bit runs as machine code. Here a damaged file counts as one that is not there, so its kernel is compiled and kept
 again. Where nothing can be kept, kernels are compiled each time.
 
+numba also looks at a kernel's own file alone, although the code that it keeps holds what the kernel calls and the
+constants that it reads, wherever they stand. Here a kernel that was kept is used only if all of that is unchanged.
+
 >>> @jit()
 ... def double(value):
 ...     return 2 * value
@@ -16,12 +19,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache, cached_property
 from pathlib import Path
+from types import CodeType, ModuleType
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 from numba.core import caching
+from numba.core.dispatcher import Dispatcher
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 DIGEST_BYTES = hashlib.sha256().digest_size
@@ -35,6 +42,18 @@ _CacheFile: Any = caching.IndexDataCacheFile  # untyped
 class CheckedCache(_CacheFile):  # type: ignore[misc]
     """numba's index and code files of one function, each with a checksum in front of what it pickles."""
 
+    def __init__(self, kept: Any, function: Callable[..., Any]) -> None:
+        super().__init__(kept._cache_path, kept._index_name.removesuffix(".nbi"), kept._source_stamp)
+        self._function = function
+
+    @cached_property
+    def _stamp(self) -> bytes:
+        return stamp_of(self._function)
+
+    def _save_index(self, overloads: Any) -> None:
+        self._source_stamp = self._stamp
+        super()._save_index(overloads)
+
     def _dump(self, obj: Any) -> bytes:
         content: bytes = super()._dump(obj)
         return hashlib.sha256(content).digest() + content
@@ -46,7 +65,7 @@ class CheckedCache(_CacheFile):  # type: ignore[misc]
         except OSError:
             return {}
         stamp, overloads = pickle.loads(content)
-        return overloads if stamp == self._source_stamp else {}
+        return overloads if stamp == self._stamp else {}
 
     def _load_data(self, name: str) -> Any:
         return pickle.loads(_unseal(Path(self._data_path(name)).read_bytes()))
@@ -72,11 +91,52 @@ def jit(**options: Any) -> Callable[[Function], Function]:
         kernel: Any = numba.njit(**OPTIONS | options)(function)
         with contextlib.suppress(RuntimeError):  # no place to keep it can be written to
             kernel.enable_caching()
-            kernel._cache._cache_file = _check(kernel._cache._cache_file)
+            kernel._cache._cache_file = CheckedCache(kernel._cache._cache_file, function)
         return cast(Function, kernel)
 
     return decorate
 
 
-def _check(kept: Any) -> Any:
-    return CheckedCache(kept._cache_path, kept._index_name.removesuffix(".nbi"), kept._source_stamp)
+def stamp_of(function: Callable[..., Any]) -> bytes:
+    """A hash of all that a kernel's code is made of: its file, the files of kernels that it calls, and the constants
+    that any of them reads."""
+    digest, waiting, seen = hashlib.sha256(), [function], set[Callable[..., Any]]()
+    while waiting:
+        each = waiting.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        digest.update(_hash_source(each.__code__.co_filename))
+        for name, value in _read_by(each):
+            if isinstance(value, Dispatcher):
+                waiting.append(value.py_func)
+            elif isinstance(value, np.ndarray):
+                digest.update(f"{name} {value.dtype} {value.shape}".encode() + value.tobytes())
+            elif isinstance(value, bool | int | float | str | bytes | tuple | np.generic):
+                digest.update(f"{name} {value!r}".encode())
+    return digest.digest()
+
+
+def _read_by(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """The names outside of a function that it reads, those of modules too, and what they stand for."""
+    names, codes = set[str](), [function.__code__]
+    while codes:
+        code = codes.pop()
+        names.update(code.co_names)
+        codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+    for name in sorted(names & function.__globals__.keys()):
+        value = function.__globals__[name]
+        yield name, value
+        if isinstance(value, ModuleType):
+            yield from ((each, getattr(value, each)) for each in sorted(names) if hasattr(value, each))
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # it is empty
+            yield name, cell.cell_contents
+
+
+@cache
+def _hash_source(path: str) -> bytes:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).digest()
+    except OSError:  # no file, but typed in or read from an archive
+        return path.encode()

@@ -21,9 +21,9 @@ print(double(21), sum(double.stats.cache_hits.values()))
 """
 
 
-def compute(folder: Path, **changes: str) -> str:
-    """What a process says that doubles 21, and how often it found the kernel in the cache."""
-    (folder / "kernel.py").write_text(KERNEL)
+def compute(folder: Path, program: str = KERNEL, **changes: str) -> str:
+    """What a process says that makes 42 of a number, and how often it found the kernel in the cache."""
+    (folder / "kernel.py").write_text(program)
     os.utime(folder / "kernel.py", (1, 1))
     words = [sys.executable, str(folder / "kernel.py")]
     environment = os.environ | {"NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -49,6 +49,55 @@ def test_a_damaged_cache_is_compiled_again(tmp_path: Path) -> None:
 def flip(good: bytes, chance: random.Random) -> bytes:
     place = chance.randrange(len(good))
     return good[:place] + bytes([good[place] ^ 16]) + good[place + 1 :]
+
+
+CALLER = """
+import parts, constants
+from constants import STEP
+from reviser import compiled
+
+@compiled.jit()
+def add(value):
+    return parts.twice(value) + STEP + constants.MORE
+
+print(add(20), sum(add.stats.cache_hits.values()))
+"""
+PARTS = """
+from reviser import compiled
+from inner import once
+
+@compiled.jit()
+def twice(value):
+    return once(value) + once(value)
+"""
+INNER = """
+from reviser import compiled
+
+@compiled.jit()
+def once(value):
+    return 1 * value
+"""
+OTHERS = {"kernel": CALLER, "parts": PARTS, "inner": INNER, "constants": "STEP, MORE, OTHER = 2, 0, 0\n"}
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "found"),
+    [
+        ("parts", "+ once(value)", "+ 3 * once(value)", "82 0"),
+        ("inner", "1 * value", "5 * value", "202 0"),
+        ("constants", "= 2,", "= 4,", "44 0"),
+        ("constants", "2, 0, 0", "2, 8, 0", "50 0"),
+        ("constants", "2, 0, 0", "2, 0, 9", "42 1"),
+    ],
+)
+def test_a_kernel_is_compiled_again_when_what_it_calls_or_reads_has_changed(
+    file: str, before: str, after: str, found: str, tmp_path: Path
+) -> None:
+    for name, text in OTHERS.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    assert compute(tmp_path, CALLER) == "42 0"
+    (tmp_path / f"{file}.py").write_text(OTHERS[file].replace(before, after))
+    assert compute(tmp_path, CALLER) == found
 
 
 def test_kernels_are_compiled_where_no_cache_can_be_kept(tmp_path: Path) -> None:
