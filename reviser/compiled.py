@@ -128,7 +128,7 @@ def _read_by(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
         value = function.__globals__[name]
         yield name, value
         if isinstance(value, ModuleType):
-            yield from ((each, getattr(value, each)) for each in sorted(names) if hasattr(value, each))
+            yield from ((each, vars(value)[each]) for each in sorted(names & vars(value).keys()))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # it is empty
             yield name, cell.cell_contents

@@ -187,6 +187,8 @@ def _plain(value: Any) -> Any:
 def from_dict(cls: type[Config], values: dict[str, Any], prefix: str = "") -> Config:
     """A config of this class. A missing setting keeps its default; an unknown one is an error."""
     hints = _hints(cast(type, cls))
+    if not isinstance(values, dict):
+        raise ConfigError(f"{prefix.removesuffix('.') or 'what is set'} is {values!r}, and must be settings by name")
     for name in values:
         if name not in hints:
             raise _no_setting(prefix + name, [prefix + known for known in hints])

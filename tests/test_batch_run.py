@@ -20,7 +20,7 @@ from reviser.batch.batch_run import BatchProgress, write_batch
 from reviser.batch.input_lines import read_blocks
 from reviser.batch.part_files import OutputFile
 from reviser.errors import ConfigError, DataError
-from reviser.files import locked
+from reviser.files import locked, stamp
 
 LINE = st.one_of(
     st.fixed_dictionaries({"text": st.text(max_size=5) | st.just("fail")}),
@@ -101,7 +101,12 @@ def test_nothing_is_written_over_and_nothing_else_is_resumed(tmp_path: Path) -> 
     (tmp_path / "out.jsonl.part" / "answers.jsonl").write_bytes(b"")
     with pytest.raises(DataError, match=r"answers.jsonl: 0 bytes, but \d+ were written; delete the folder"):
         echo_all(source, out, seed={"a": 1})
-    (tmp_path / "out.jsonl.part" / "state.json").write_text("{}")
+    state = tmp_path / "out.jsonl.part" / "state.json"
+    for other in ("", [], 7, {"num_blocks": "many"}):
+        state.write_text(json.dumps(stamp(_read_json(state.read_bytes()) | {"state": other})))
+        with pytest.raises(DataError, match=r"state.json: damaged \(.*\); delete the folder"):
+            echo_all(source, out, seed={"a": 1})
+    state.write_text("{}")
     with pytest.raises(DataError, match=r"state.json: damaged \('format'\); delete the folder"):
         echo_all(source, out, seed={"a": 1})
     for name in ("other.jsonl", "other.failures.jsonl"):

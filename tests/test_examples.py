@@ -14,10 +14,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import Numbered
 
-from reviser.data.examples import NEAR, Examples, JobConfig, heldout_examples, sentence_ends
+from reviser.actions import Alphabet
+from reviser.canvas import Rules
+from reviser.data.drawing import draw_examples
+from reviser.data.examples import (
+    ANYWHERE,
+    CUT,
+    FINISHED,
+    NEAR,
+    Examples,
+    JobConfig,
+    heldout_examples,
+    shorten,
+)
 from reviser.data.shards import Shards
 from reviser.data.slots import Slots
 from reviser.errors import ConfigError, DataError
+from reviser.evaluation.metrics.likelihood import _Encoded as Encoded
+from reviser.orders.policies import LeftToRight
+from reviser.token_marks import sentence_ends, text_marks
 from reviser.tokenizer import load
 
 NO_ENDS = np.zeros(200, np.uint8)
@@ -42,6 +57,7 @@ def corpora(draw: st.DrawFn) -> tuple[Slots, npt.NDArray[np.uint8]]:
         suffix=(0, draw(st.integers(0, 20))),
         infill=draw(st.sampled_from([0.0, 0.5, 1.0])),
         from_start=draw(st.sampled_from([0.0, 0.3, 1.0])),
+        cut_stops=draw(st.booleans()),
     )
     return Slots(Numbered(*lengths), jobs, is_end), is_end
 
@@ -90,6 +106,35 @@ def test_stretches_begin_and_end_with_sentences_when_they_can(
         near = range(max(end - NEAR, first + 1), min(end + NEAR, size) + 1)
         assert not any(is_end[place - 1] for place in near)
         assert size - end > NEAR
+
+
+@given(corpora(), st.integers(0, 2**40))
+@settings(max_examples=60)
+def test_where_a_text_is_cut_nobody_learns_to_stop(corpus: tuple[Slots, npt.NDArray[np.uint8]], seed: int) -> None:
+    slots, _ = corpus
+    examples = slots.examples(np.arange(len(slots)), seed, 0)
+    rules = Rules(Alphabet(200, 0), frozenset(), 300)
+    drawn = draw_examples(LeftToRight(), rules, examples, 300, 300)
+    for i, (begin, prefix, target, suffix, size) in enumerate(stretches(slots, examples)):
+        is_cut = not slots.jobs.cut_stops and not suffix and begin + prefix + target < size
+        assert (examples.ending[i] == CUT) == is_cut
+        assert drawn.has_loss[i, -1] == (not is_cut)
+        assert drawn.has_loss[i, drawn.begins[i] : -1].all()
+    shorter = shorten(examples)
+    assert ((shorter.ending == ANYWHERE) == (examples.ending == ANYWHERE)).all()
+    assert not (shorter.ending == FINISHED).any()
+
+
+def test_no_text_ends_behind_a_title() -> None:
+    tokenizer = load("default")
+    text = " ".join(
+        f"They saw Mrs. Ramsay and Dr. J. Bell for the {i}th time that year, or so it is said." for i in range(9)
+    )
+    documents = Encoded([tokenizer.encode(text)] * 60, tokenizer)
+    slots = Slots(documents, JobConfig((0, 40), (16, 60), from_start=0.0), text_marks(tokenizer))
+    examples = slots.examples(np.arange(len(slots)), 0, 0)
+    ends = [tokenizer.decode(examples.target(i).tolist())[-4:] for i in range(len(examples))]
+    assert set(ends) == {"aid."}
 
 
 def test_a_share_of_stretches_begins_where_the_document_does() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reviser.canvas import Rules
-from reviser.data.examples import Examples, shorten
+from reviser.data.examples import CUT, Examples, shorten
 from reviser.errors import ConfigError
 from reviser.orders.checked import draw_formed, log_q_of
 from reviser.orders.draw import Rows, allocate_rows, draw_rows, encode_order
@@ -36,17 +36,19 @@ EDITS = Diff(by="pointer", first="left")
 def draw_examples(order: Order, rules: Rules, examples: Examples, capacity: int, limit: int) -> Rows:
     """A trajectory of at most `capacity` actions for each example, which takes at most `limit` positions.
 
-    An example that takes more is drawn again with a shorter target. Lengths and streams change in place.
+    An example that takes more is drawn again with a shorter target. Lengths and streams change in place. Nobody
+    learns to stop where a text was cut.
     """
     orders, which = _pick(order, examples)
     drawn = _draw_once(orders, which, rules, examples, capacity)
     late = np.flatnonzero(_is_bad(examples, drawn, rules, limit))
     for _ in range(MAX_TRIES):
         if not len(late):
+            drawn.has_loss[examples.ending == CUT, -1] = 0
             return drawn
         again = shorten(examples.select(late))
         redrawn = _draw_once(orders, which[late], rules, again, capacity)
-        for name in ("length", "states", "drafts", "drafted", "inner"):
+        for name in ("length", "states", "drafts", "drafted", "inner", "ending"):
             getattr(examples, name)[late] = getattr(again, name)
         _put(drawn, late, redrawn)
         late = late[_is_bad(again, redrawn, rules, limit)]

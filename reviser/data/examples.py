@@ -16,7 +16,6 @@ where a sentence begins, and continuations end where a sentence or the document 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -30,6 +29,7 @@ from reviser.orders.kernels import _below, jit, stream_states
 from reviser.orders.policies import Order, needs_ends
 from reviser.orders.record import Draft
 from reviser.orders.rng import Random
+from reviser.token_marks import BEGINS, ends_sentence, sentence_ends, text_marks
 from reviser.tokenizer import Tokenizer
 
 Array = npt.NDArray[Any]
@@ -37,14 +37,10 @@ MAX_WORDS = 6
 """How many words are given at most where little else is."""
 EDIT, GAPS, WORDS = 1, 2, 3
 """Kinds of examples beside those that `cut_documents` cuts for good: to edit, with gaps, with a few words given."""
+ANYWHERE, FINISHED, CUT = 0, 1, 2
+"""Whether a model learns to stop behind a target: always; as its document ends there; not, as the text goes on."""
 NEAR = 16
 """How far, in tokens, a sentence's end may be to be called near."""
-
-
-ENDS, BEGINS = 1, 2
-"""What a token may be to sentences and words."""
-INSIDE = re.compile(r"[^\W_]|['’]|<[0-9A-F]{2}>")
-"""How a token begins that may stand in the middle of a word; the last is a byte that is no character by itself."""
 
 
 class Documents(Protocol):
@@ -100,6 +96,8 @@ class JobConfig:
     """How many gaps an example to infill has."""
     sparse: float = 0.0
     """Share of examples to infill of which only one to six words are given."""
+    cut_stops: bool = True
+    """Whether STOP is learned behind every continuation; else it is where documents end, so texts get as long."""
 
     def __post_init__(self) -> None:
         for name in ("prefix", "length", "gap", "suffix", "draft", "around"):
@@ -161,11 +159,13 @@ class Examples:
     inner: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0, 2), np.int64))
     """[examples, gaps, 2] of targets with several gaps: the size of each gap but the last, which is what is left, and
     of what is given behind it, which is 0 where there is no such gap."""
+    ending: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """ANYWHERE, FINISHED or CUT."""
 
     def __post_init__(self) -> None:
         if not len(self.inner):
             object.__setattr__(self, "inner", np.zeros((len(self.first), 0, 2), np.int64))
-        for name in ("drafts", "drafted"):
+        for name in ("drafts", "drafted", "ending"):
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, np.zeros(len(self.first), np.int64))
 
@@ -174,7 +174,7 @@ class Examples:
 
     def select(self, chosen: Array) -> Examples:
         """Some of the examples, over the same tokens."""
-        names = ("first", "prefix", "length", "suffix", "states", "document", "drafts", "drafted", "inner")
+        names = ("first", "prefix", "length", "suffix", "states", "document", "drafts", "drafted", "inner", "ending")
         chosen_parts: dict[str, Any] = {name: getattr(self, name)[chosen] for name in names}
         return replace(self, **chosen_parts)
 
@@ -224,7 +224,7 @@ class Gap:
 def join_examples(parts: Sequence[Examples]) -> Examples:
     """Examples over several stretches of tokens as one, in this order."""
     offsets = np.cumsum([0, *(len(part.tokens) for part in parts)])
-    names = ("tokens", "prefix", "length", "suffix", "states", "document", "drafted")
+    names = ("tokens", "prefix", "length", "suffix", "states", "document", "drafted", "ending")
     joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     for name in ("first", "drafts"):
         places = [getattr(part, name) + offset for part, offset in zip(parts, offsets, strict=False)]
@@ -234,23 +234,6 @@ def join_examples(parts: Sequence[Examples]) -> Examples:
     return Examples(**joined, inner=np.concatenate(inner))
 
 
-def sentence_ends(tokenizer: Tokenizer) -> npt.NDArray[np.uint8]:
-    """For each token, 1 if a sentence or line may end with it."""
-    table = np.zeros(tokenizer.num_text, np.uint8)
-    for token in range(tokenizer.num_text):
-        piece = tokenizer.piece(token)
-        text = piece.rstrip("\"'”’)]")
-        table[token] = text.endswith((".", "!", "?")) or "\n" in piece
-    return table
-
-
-def text_marks(tokenizer: Tokenizer) -> npt.NDArray[np.uint8]:
-    """For each token, ENDS if a sentence or line may end with it, and BEGINS if it may begin a word, mark or line."""
-    pieces = map(tokenizer.piece, range(tokenizer.num_text))
-    begins = np.array([INSIDE.match(piece) is None for piece in pieces], np.uint8)
-    return ENDS * sentence_ends(tokenizer) + BEGINS * begins
-
-
 def with_ends(rules: Rules, order: Order, tokenizer: Tokenizer | None) -> Rules:
     """The rules with the tokens that end a sentence, where an order cuts there and the tokenizer is known."""
     if tokenizer is None or not needs_ends(order):
@@ -258,10 +241,12 @@ def with_ends(rules: Rules, order: Order, tokenizer: Tokenizer | None) -> Rules:
     return replace(rules, ends=frozenset(np.flatnonzero(sentence_ends(tokenizer)).tolist()))
 
 
-def heldout_examples(shards: Readable, count: int, prefix: int, length: int, infill: bool = False) -> Examples:
+def heldout_examples(
+    shards: Readable, count: int, prefix: int, length: int, infill: bool = False, cut_stops: bool = True
+) -> Examples:
     """The same examples every time: the beginnings of documents long enough, for measuring likelihood.
 
-    With `infill` the stretch has a suffix as long as the prefix.
+    With `infill` the stretch has a suffix as long as the prefix. Without `cut_stops` what STOP costs is not counted.
     """
     suffix = prefix if infill else 0
     need = prefix + length + suffix + NEAR
@@ -270,7 +255,7 @@ def heldout_examples(shards: Readable, count: int, prefix: int, length: int, inf
     if not len(chosen):
         raise ConfigError(f"no held-out document has {need} tokens; hold more out or measure shorter ones")
     whole = length, length
-    jobs = JobConfig((prefix, prefix), whole, whole, (suffix, suffix), float(infill), from_start=1.0)
+    jobs = JobConfig((prefix, prefix), whole, whole, (suffix, suffix), float(infill), 1.0, cut_stops=cut_stops)
     states = streams(Random.of(0), chosen.astype(np.int64))
     return cut_documents(shards, jobs, text_marks(shards.tokenizer), chosen, states)[0]
 
@@ -286,7 +271,9 @@ def shorten(examples: Examples, share: float = 0.75) -> Examples:
     drafts = np.where(is_edit, examples.first + examples.prefix, examples.drafts)
     is_left = np.cumsum(examples.inner.sum(axis=2), axis=1) < length[:, None]
     inner = np.where(is_left[:, :, None], examples.inner, 0)
-    return replace(examples, length=length, drafts=drafts, drafted=np.where(is_edit, length, 0), inner=inner)
+    ending = np.where(examples.ending == FINISHED, CUT, examples.ending)
+    drafted = np.where(is_edit, length, 0)
+    return replace(examples, length=length, drafts=drafts, drafted=drafted, inner=inner, ending=ending)
 
 
 def streams(base: Random, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -330,8 +317,14 @@ def cut_documents(
     tokens = shards.gather(documents, stretch[:, 0], stretch[:, 1])
     offsets = np.concatenate(([0], np.cumsum(stretch[:, 1])))
     _snap(tokens, offsets, stretch, shards.lengths[documents], marks, cuts)
-    sizes = cuts[:, 1], cuts[:, 2], cuts[:, 3]
-    return Examples(tokens, offsets[:-1] + cuts[:, 0], *sizes, states, documents, inner=inner), cuts[:, 4]
+    sizes, kinds = (cuts[:, 1], cuts[:, 2], cuts[:, 3]), cuts[:, 4]
+    ending = np.full(count, ANYWHERE)
+    if not jobs.cut_stops:
+        is_finished = stretch[:, 0] + cuts[:, :4].sum(axis=1) >= shards.lengths[documents]
+        ending[(kinds == 0) & (cuts[:, 3] == 0)] = CUT
+        ending[(ending == CUT) & is_finished] = FINISHED
+    first = offsets[:-1] + cuts[:, 0]
+    return Examples(tokens, first, *sizes, states, documents, inner=inner, ending=ending), kinds
 
 
 def _shares(jobs: JobConfig) -> tuple[float, ...]:
@@ -438,7 +431,7 @@ def _snap(tokens: Array, offsets: Array, stretch: Array, lengths: Array, marks: 
         # No more than leaves room for all that was drawn.
         most = min(cuts[i, 0], size - cuts[i, 1] - cuts[i, 2] - cuts[i, 3])
         for k in range(most):
-            if marks[tokens[first + k]] & ENDS:
+            if ends_sentence(tokens, first + k, marks):
                 skip = k + 1
                 break
         if cuts[i, 4] == EDIT and not skip:
@@ -491,6 +484,6 @@ def _snap_end(tokens: Array, start: int, target: int, room: int, is_last: bool, 
             length = target + (k if sign else -k)
             if length < 1 or length > room:
                 continue
-            if (is_last and length == room) or marks[tokens[start + length - 1]] & ENDS:
+            if (is_last and length == room) or ends_sentence(tokens, start + length - 1, marks):
                 return length
     return target

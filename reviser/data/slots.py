@@ -34,9 +34,7 @@ from reviser.data.examples import (
     draw_chances,
     halve,
     join_examples,
-    sentence_ends,
     streams,
-    text_marks,
 )
 from reviser.data.shards import Shards
 from reviser.errors import ConfigError, DataError
@@ -45,6 +43,7 @@ from reviser.mistakes.mistake_maker import MistakeMaker
 from reviser.mistakes.table_file import load_table
 from reviser.orders.kernels import _below, jit
 from reviser.orders.rng import Random
+from reviser.token_marks import sentence_ends, text_marks
 from reviser.tokenizer import Tokenizer
 
 Array = npt.NDArray[Any]

@@ -141,11 +141,12 @@ class Heldout(Sampled):
     @classmethod
     def of(
         cls, shards: Shards, order: Order, rules: Rules, canvas: CanvasConfig, count: int, prefix: int, length: int,
-        infill: bool = False,
+        infill: bool = False, cut_stops: bool = True,
     ) -> Heldout:  # fmt: skip
         """Texts to continue, or gaps to fill."""
         check_likelihood(order)
-        return cls(heldout_examples(shards, count, prefix, length, infill), shards.tokenizer, order, rules, canvas)
+        examples = heldout_examples(shards, count, prefix, length, infill, cut_stops)
+        return cls(examples, shards.tokenizer, order, rules, canvas)
 
     def measure(self, model: Transformer, device: torch.device, precision: str = "float32") -> Bound:
         """The bound of a model on these examples."""

@@ -57,7 +57,7 @@ class ReviserFamily:
             heldout = Heldout(drafts, shards.tokenizer, order, rules, canvas)
         else:
             sizes = count, train.eval_prefix, train.eval_length
-            heldout = Heldout.of(shards, order, rules, canvas, *sizes, infill=job == "infill")
+            heldout = Heldout.of(shards, order, rules, canvas, *sizes, job == "infill", data.jobs.cut_stops)
         heldout.check_fits(settings.model)
         return heldout
 

@@ -17,8 +17,10 @@ from torture.trial import Done, Tally, environment, find_leftovers, hang_s, revi
 from torture.world import world
 
 NOBODY = 65534
-ABORTED = re.compile(r"memory allocation of \d+ bytes failed|cannot allocate memory for thread-local data")
-"""How packages in Rust and the C library end a process that is out of memory; they have no other way."""
+ABORTED = re.compile(
+    r"memory allocation of \d+ bytes failed|cannot allocate memory for thread-local data|what\(\):  std::bad_alloc"
+)
+"""How packages in Rust, the C library and C++ end a process that is out of memory; nobody can catch it."""
 
 
 def commands(place: Path) -> dict[str, list[str]]:
