@@ -371,7 +371,7 @@ def _canonical(node: Any) -> Any:
 
 
 def _is_set(value: Any) -> bool:
-    return value not in (None, "", [], {}) and value is not False
+    return value is not None and value is not False and (not isinstance(value, str | list | dict) or len(value) > 0)
 
 
 def _num_common(one: str, other: str) -> int:

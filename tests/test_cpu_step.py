@@ -22,7 +22,7 @@ from test_engine import requests, samplings
 from reviser.actions import INSERT_MOVE
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.decoding.cpu import step_kernels as kernels
-from reviser.decoding.cpu.step import CpuStep, round_rows, steps_of
+from reviser.decoding.cpu.step import CpuStep, steps_of
 from reviser.decoding.cpu.threads import RELEASED, KernelThreads
 from reviser.decoding.engine import Engine
 from reviser.decoding.reference import decode
@@ -30,6 +30,7 @@ from reviser.decoding.writer import Writer
 from reviser.errors import ConfigError
 from reviser.model.cache import Cache
 from reviser.model.conditioning import CanvasInput
+from reviser.model.quantize import round_rows
 from reviser.model.transformer import Transformer
 from reviser.tokenizer import load
 

@@ -26,7 +26,15 @@ from reviser.decoding.writer import Writer
 from reviser.errors import CheckpointError
 from reviser.model.checkpoint import from_pretrained, pack_folder, save_pretrained, weights
 from reviser.model.folder import HeldoutBound, Trained, Weights, count_weights, read_config
-from reviser.model.quantize import fill, matrices, pack, round_rows, split_scales
+from reviser.model.quantize import (
+    fill,
+    keep_rounded,
+    matrices,
+    pack,
+    round_rows,
+    rounded,
+    split_scales,
+)
 from reviser.model.transformer import Transformer, num_parameters
 from reviser.training.recipes import small
 
@@ -73,6 +81,31 @@ def test_rows_of_any_numbers_round_once_and_for_all(row: list[float]) -> None:
     again, scales_again = round_rows(whole * scales[:, None])
     assert torch.equal(whole, again)
     assert torch.equal(scales, scales_again)
+
+
+@given(matrix)
+def test_what_a_file_held_stands_for_rounding_until_the_matrix_changes(weight: torch.Tensor) -> None:
+    whole, scales = round_rows(weight)
+    place = torch.nn.Parameter(torch.empty_like(weight))
+    with torch.no_grad():
+        fill(place, whole, scales.bfloat16())
+    keep_rounded(place, whole, scales.bfloat16())
+    assert rounded(place)[0] is whole
+    assert torch.equal(rounded(place)[1], scales)
+    assert all(torch.equal(a, b) for a, b in zip(rounded(place), round_rows(place), strict=True))
+    with torch.no_grad():
+        place.neg_()
+    assert torch.equal(rounded(place)[0], -whole)
+    keep_rounded(place, -whole, scales)
+    place.data = place.data.clone().neg_()
+    assert torch.equal(rounded(place)[0], whole)
+
+
+def test_a_byte_that_rounding_never_gives_is_rounded_again() -> None:
+    whole, scales = torch.tensor([[-128, 64]], dtype=torch.int8), torch.tensor([0.5])
+    place = torch.nn.Parameter(torch.tensor([[-64.0, 32.0]]))
+    keep_rounded(place, whole, scales)
+    assert rounded(place)[0].tolist() == [[-127, 64]]
 
 
 def reloaded(model: Transformer, how: Weights) -> Transformer:

@@ -42,7 +42,7 @@ from reviser.model.folder import (
     open_weights,
     read_config,
 )
-from reviser.model.quantize import check_packed, fill, matrices, pack, split_scales
+from reviser.model.quantize import check_packed, fill, keep_rounded, matrices, pack, split_scales
 from reviser.model.transformer import Transformer, make_meta, num_parameters
 from reviser.tokenizer import Tokenizer
 
@@ -176,6 +176,8 @@ def load_weights(model: Transformer, tensors: Mapping[str, Tensor], source: str)
             raise CheckpointError(f"{source}: tensor {name} has the shape {shapes}")
         _check_finite(f"{source}: tensor {name}", scales.get(name, found[name]))
         fill(place, found[name], scales.get(name))
+        if name in scales and name not in ACTION_TABLES:
+            keep_rounded(model.get_parameter(name), found[name], scales[name])
     for name in ACTION_TABLES:
         if name in wanted:
             model.get_parameter(name)[model.config.alphabet.size :].zero_()

@@ -46,6 +46,31 @@ def round_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     return whole.round_().to(torch.int8), scales
 
 
+class Rounded:
+    """What a matrix was filled from, kept beside it, so that nobody rounds it again while it stays as it is."""
+
+    def __init__(self, weight: Tensor, whole: Tensor, scales: Tensor) -> None:
+        self.whole, self.scales = whole, scales.float()
+        self._state = weight.data_ptr(), weight._version
+
+    def is_of(self, weight: Tensor) -> bool:
+        """Whether the matrix is still where it was, with nothing written into it."""
+        return self._state == (weight.data_ptr(), weight._version)
+
+
+def keep_rounded(weight: Tensor, whole: Tensor, scales: Tensor) -> None:
+    """Remember how a matrix is held in int8; it must have just been filled from that."""
+    # A file may hold -128, which rounding never gives; tensors of inference mode do not count who writes to them.
+    if not weight.is_inference() and whole.numel() and whole.amin() >= -LARGEST:
+        weight.rounded = Rounded(weight, whole, scales)  # type: ignore[attr-defined]
+
+
+def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """`round_rows`, or what it would give where that is remembered."""
+    kept = getattr(weight, "rounded", None)
+    return (kept.whole, kept.scales) if kept is not None and kept.is_of(weight) else round_rows(weight.detach())
+
+
 def pack(tensors: Mapping[str, Tensor], chosen: Set[str], weights: Weights) -> dict[str, Tensor]:
     """Tensors as a file holds them; `chosen` names the matrices."""
     packed = {name: tensor.to("cpu", torch.float32).contiguous() for name, tensor in tensors.items()}

@@ -42,7 +42,7 @@ from reviser.errors import ConfigError
 from reviser.model.cache import Cache
 from reviser.model.conditioning import CanvasInput, Window
 from reviser.model.layers import rotation
-from reviser.model.quantize import round_rows
+from reviser.model.quantize import rounded
 from reviser.model.transformer import BLIND, Block, Transformer
 
 MOST_ROWS = 8
@@ -79,7 +79,7 @@ _NO_WINDOWS = np.empty((0, 0, 0), np.int64)
 class CpuStep:
     """The steps of a model by numba kernels; beyond `most_rows` rows at once the model takes them itself.
 
-    Float32 weights are the model's own, read where they are; int8 ones are rounded here, once.
+    Float32 weights are the model's own, read where they are; int8 ones are rounded here, once, or those of its file.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class CpuStep:
         """The address of a matrix, and that of its scales where it is rounded."""
         if self.weights == "float32":
             return self._address(weight), 0
-        whole, scales = round_rows(weight.detach())
+        whole, scales = rounded(weight)
         # Read in chunks, of which the last row's may reach beyond it.
         held = F.pad(whole.flatten(), (0, prompt_tiles.BYTES))
         return self._address(held), self._address(scales)
