@@ -224,6 +224,15 @@ def test_a_panic_in_rust_is_one_line(capsys: pytest.CaptureFixture[str], monkeyp
         main(["--debug", "trajectory", "make", "text"])
 
 
+@pytest.mark.parametrize(("words", "value"), [(["info"], "0"), (["--debug", "info"], "1")])
+def test_packages_in_rust_print_their_traces_with_debug_alone(
+    words: list[str], value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUST_BACKTRACE", "1")
+    assert main(words) == 0
+    assert os.environ["RUST_BACKTRACE"] == value
+
+
 def test_a_mistake_of_the_program_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reviser.tokenizer.load", raising(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):

@@ -97,6 +97,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say("error: standard output is closed; send it to a file or to /dev/null")
         return 2
     early = _parse_early(words)
+    if not early.debug:
+        # A package in Rust that runs out of memory while it prints its own traceback waits for itself for ever.
+        os.environ["RUST_BACKTRACE"] = "0"
     try:
         return _flush(_run(words, early.plugin))
     except SystemExit as ended:  # argparse has printed help, or what is wrong
