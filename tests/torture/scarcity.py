@@ -18,9 +18,10 @@ from torture.world import world
 
 NOBODY = 65534
 ABORTED = re.compile(
-    r"memory allocation of \d+ bytes failed|cannot allocate memory for thread-local data|what\(\):  std::bad_alloc"
+    r"memory allocation of \d+ bytes failed|cannot allocate memory for thread-local data"
+    r"|what\(\):  std::bad_alloc|LLVM ERROR: out of memory"
 )
-"""How packages in Rust, the C library and C++ end a process that is out of memory; nobody can catch it."""
+"""How packages in Rust, the C library, C++ and LLVM end a process that is out of memory; nobody can catch it."""
 
 
 def commands(place: Path) -> dict[str, list[str]]:
