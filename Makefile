@@ -7,7 +7,7 @@ TEST_STAMP := .venv/.installed-for-tests
 TRITON := triton==3.9.0
 
 # One process per core, and what a process compiles is there for the others and for the next run.
-PYTEST := NUMBA_CACHE_DIR=$(CURDIR)/.venv/numba $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
+PYTEST := PYTHONDONTWRITEBYTECODE= NUMBA_CACHE_DIR=$(CURDIR)/.venv/numba $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 # Not a word about other programs among what the build has to say.
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

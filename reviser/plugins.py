@@ -129,7 +129,7 @@ def load_plugin(path: str | os.PathLike[str]) -> None:
     source = file.read_bytes()
     name = f"reviser_plugin_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     if _sources.get(name) != source:
-        _run(name, file)
+        _run(name, file, source)
         _sources[name] = source
     loaded = [each for each in os.environ.get(VARIABLE, "").split(os.pathsep) if each]
     if str(file) not in loaded:
@@ -140,16 +140,16 @@ _sources: dict[str, bytes] = {}
 """What each plugin's module was made from."""
 
 
-def _run(name: str, file: Path) -> None:
+def _run(name: str, file: Path, source: bytes) -> None:
     """Run a file as a module; one that fails leaves nothing registered."""
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     before = {registry: dict(registry._entries) for registry in Registry.all}
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        # Not by the spec's loader: bytecode that Python keeps is taken for new for a second after a change.
+        exec(compile(source, file, "exec"), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         for registry, entries in before.items():

@@ -13,7 +13,8 @@ from laws import ALPHABET, random_canvas, random_marks, states
 
 from reviser.actions import INSERT_MOVE, OPERATORS, Alphabet
 from reviser.canvas import CLOSED, FIXED, Canvas, Rules, apply, valid_landings, valid_mask
-from reviser.decoding.board import BIRTH_AT, KERNEL_OPERATORS, Board
+from reviser.decoding.board import Board
+from reviser.decoding.cpu.cells import BIRTH_AT, KERNEL_OPERATORS
 from reviser.decoding.sampling import repeated_tokens
 from reviser.errors import ConfigError
 from reviser.orders.history import follow_births

@@ -15,8 +15,9 @@ from test_engine import samplings
 from reviser.actions import INSERT_MOVE, OPERATORS, Alphabet
 from reviser.canvas import Canvas, Rules
 from reviser.decoding.backends import board_for
-from reviser.decoding.board import KERNEL_OPERATORS, Board
+from reviser.decoding.board import Board
 from reviser.decoding.cpu.board import CpuBoard
+from reviser.decoding.cpu.cells import KERNEL_OPERATORS
 from reviser.decoding.cpu.sampling import CpuChooser
 from reviser.decoding.sampling import Chooser, Sampling
 

@@ -12,10 +12,12 @@ from scored import protected, score_actions
 from test_engine import KINDS, make_model, samplings
 
 from reviser.canvas import CLOSED, FIXED, Rules, apply, protect, replay
+from reviser.decoding.cpu.array_engine import ArrayEngine
 from reviser.decoding.cpu.step import CpuStep, has_cpu_kernels
 from reviser.decoding.engine import Engine
 from reviser.decoding.reference import decode
 from reviser.decoding.requests import Decoded, Request
+from reviser.decoding.row_loop import RowLoop
 from reviser.decoding.sampling import GREEDY, Sampling
 from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
@@ -47,10 +49,17 @@ def requests(draw: st.DrawFn, operators: frozenset[str]) -> Request:
     return Request(draft, draw(st.integers(1, 30)), draw(st.integers(0, 1 << 40)))
 
 
-def engines(model: Transformer, sampling: Sampling, num_rows: int, num_alternatives: int = 0) -> list[Engine]:
-    """With the model's own steps, and with the kernels where those know the model."""
-    steps = [model, *([CpuStep(model)] if has_cpu_kernels(model) else [])]
-    return [Engine(model, sampling, num_rows, each, num_alternatives) for each in steps]
+def engines(
+    model: Transformer, rules: Rules, sampling: Sampling, num_rows: int, num_alternatives: int = 0
+) -> list[RowLoop]:
+    """With the model's own steps, and with the kernels where those know the model: behind torch, and without it."""
+    made: list[RowLoop] = [Engine(model, sampling, num_rows, model, num_alternatives)]
+    if has_cpu_kernels(model):
+        steps = CpuStep(model)
+        made.append(Engine(model, sampling, num_rows, steps, num_alternatives))
+        if ArrayEngine.knows(rules):
+            made.append(ArrayEngine(steps.kernels, sampling, num_rows, num_alternatives))
+    return made
 
 
 def assert_protected(draft: Draft, written: Decoded) -> None:
@@ -102,7 +111,7 @@ def check_reading(written: Decoded, request: Request) -> None:
 
 def check_writing(model, sampling, num_rows, asked):
     plain = [decode(model, each.draft, sampling, each.max_actions, each.number) for each in asked]
-    for engine in engines(model, sampling, num_rows):
+    for engine in engines(model, asked[0].draft.rules, sampling, num_rows):
         for request, wanted, written in zip(asked, plain, engine.write(asked), strict=True):
             assert written.actions == wanted.actions
             assert written.canvas == wanted.canvas
@@ -123,7 +132,7 @@ def test_cached_probabilities_are_those_of_one_forward_pass(max_examples):
 
 
 def check_scores(model, sampling, asked):
-    for engine in engines(model, sampling, 2, num_alternatives=ALPHABET.size):
+    for engine in engines(model, asked[0].draft.rules, sampling, 2, num_alternatives=ALPHABET.size):
         for request, written in zip(asked, engine.write(asked), strict=True):
             scored = score_actions(model, request.draft, written.actions, request.budget(model.config.context))
             for wanted, ranked, action, score in zip(
@@ -180,7 +189,7 @@ def test_a_model_with_a_pointer_writes_without_jumps_too() -> None:
     draft = Draft.infill([1, 2, 3], [4, 5], rules)
     wanted = decode(model, draft, LIVELY, 25, 3)
     assert not any(map(ALPHABET.is_jump, wanted.actions))
-    for engine in engines(model, LIVELY, 2):
+    for engine in engines(model, rules, LIVELY, 2):
         assert engine.write([Request(draft, 25, 3)])[0].actions == wanted.actions
 
 

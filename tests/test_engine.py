@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reviser.actions import INSERT_MOVE, OPERATORS
 from reviser.canvas import Rules, replay
 from reviser.config import CanvasConfig, ModelConfig
-from reviser.decoding.board import KERNEL_OPERATORS
+from reviser.decoding.cpu.cells import KERNEL_OPERATORS
 from reviser.decoding.engine import Engine
 from reviser.decoding.reference import decode
 from reviser.decoding.requests import Request

@@ -13,7 +13,8 @@ from test_board import KERNEL_SETS, choose, keep_text, landings_of
 
 from reviser.actions import INSERT_MOVE
 from reviser.canvas import CLOSED, FIXED, Canvas, Rules, valid_mask
-from reviser.decoding.board import KERNEL_OPERATORS, NUMBERS, Board
+from reviser.decoding.board import Board
+from reviser.decoding.cpu.cells import KERNEL_OPERATORS, NUMBERS
 
 pytest.importorskip("triton", reason="Triton comes with the `kernels` extra and with torch for CUDA")
 from reviser.decoding.gpu.board import GpuBoard

@@ -50,7 +50,7 @@ def test_texts_are_read_as_one_forward_pass_reads_them(texts: list[list[int]], d
 
 def test_what_a_text_is_too_long_for_is_not_read() -> None:
     writer = random_writer()
-    long, short = [1] * (writer.model.config.max_length + 1), [1, 2]
+    long, short = [1] * (writer.config.max_length + 1), [1, 2]
     assert writer.read([long, short])[0] == []
     assert writer.read([long, short])[1] == pytest.approx(read_plainly(writer, short), abs=1e-3)
     assert find_gains([("", TEXT, "", EDITS)], writer.tokenizer, lambda texts, _: [[]] * len(texts)) == [[0.0] * 3]

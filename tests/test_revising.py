@@ -111,7 +111,7 @@ def test_several_texts_are_edited_as_each_alone() -> None:
     writer = ScriptedWriter()
     texts = ["See teh boat.", "All is well.", "I dont know.\r\nWe recieve alot."]
     how = Proofreading(min_probability=0.0, reread=False)
-    about = writer.tokenizer, writer.model.config, how
+    about = writer.tokenizer, writer.config, how
     together = proofread_all(texts, writer.propose, *about)
     assert together == [proofread_all([text], writer.propose, *about)[0] for text in texts]
     assert [each.text for each in together] == ["See the boat.", "All is well.", "I don't know.\r\nWe receive a lot."]

@@ -10,9 +10,9 @@ from reviser.canvas import Rules
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.decoding.engine import Engine, Request
 from reviser.decoding.presets import Sampling
-from reviser.decoding.running_engine import RunningEngine
 from reviser.errors import ConfigError
 from reviser.orders.record import Draft
+from reviser.serving.running_engine import RunningEngine
 
 CONTEXT = 48
 

@@ -203,7 +203,7 @@ def test_gaps_that_cannot_be_filled_are_refused(editor, fields, message):
 
 
 def test_a_long_text_is_cut_at_its_far_ends(editor):
-    config, tokenizer = editor.service.writer.model.config, editor.service.writer.tokenizer
+    config, tokenizer = editor.service.writer.config, editor.service.writer.tokenizer
     before, behind = "First one. " * 30 + "Last words", " next. " + "More here. " * 30
     left, right = clip_parts([before, behind], tokenizer, config)
     assert before.endswith(left)

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from served import make_writer, serving, wait_until
 
-from reviser.decoding.running_engine import RunningEngine
 from reviser.decoding.writer import Writer
 from reviser.errors import ConfigError
+from reviser.serving.running_engine import RunningEngine
 from reviser.serving.serve_config import ServeConfig, read_token
 from reviser.serving.server import listen
 

@@ -44,7 +44,7 @@ def list_jobs(writer, draw):
         lambda w: [each.text for each in w.infill(text, "yz", n=2, best_of=2, seed=seed, max_actions=12)],
         lambda w: [each.text for each in w.infill("a", "b", "c", seed=seed, sampling=sampling, max_actions=12)],
     ]
-    if "delete" in writer.model.config.operators:
+    if "delete" in writer.config.operators:
         kinds.append(lambda w: w.edit(f"He go {text} home.", min_probability=0.0, passes=2))
     return draw.choice(kinds)
 
@@ -125,7 +125,7 @@ def test_what_is_wrong_with_one_request_is_told_to_its_client_alone(writer, sche
 
 
 def test_a_broken_batch_fails_those_in_it_and_the_next_is_new(writer, scheduler, monkeypatch):
-    from reviser.decoding.running_engine import RunningEngine
+    from reviser.serving.running_engine import RunningEngine
 
     def fail(self):
         raise RuntimeError("broken")

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from served import make_writer, serving, wait_until
 
-from reviser.decoding.running_engine import RunningEngine
 from reviser.serving import connections
+from reviser.serving.running_engine import RunningEngine
 
 WRITER = make_writer("move", context=200)
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served import make_writer, serving
 
-from reviser.decoding.running_engine import Told
 from reviser.serving.protocols.stops import Stops, StopSeeker
+from reviser.serving.running_engine import Told
 from reviser.serving.scheduler import Scheduler, Task
 from reviser.serving.served_writer import ServedWriter
 

@@ -105,7 +105,7 @@ def test_an_engine_that_is_kept_writes_as_a_new_one(folder: Path) -> None:
     [kept] = keeping._idle.values()
     keeping.generate(["q", "r"], max_actions=5)
     assert list(keeping._idle.values()) == [kept]
-    assert [num_rows for _, num_rows, _ in single._idle] == [1]
+    assert [num_rows for _, _, num_rows, _ in single._idle] == [1]
 
 
 def test_auto_is_int8_where_the_folder_is(folder: Path, tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_text_says_what_ended_it(writer: Writer) -> None:
     never, at_once = Sampling(stop_bias=-99.0), Sampling(stop_bias=99.0)
     assert writer.generate("abc", sampling=at_once)[0].ended_by == "model"
     assert writer.generate("abc", max_actions=5, sampling=never)[0].ended_by == "actions"
-    context = writer.model.config.context
+    context = writer.config.context
     assert writer.generate("abc", max_actions=context, sampling=never)[0].ended_by == "context"
     start = writer.continuation("abc")
     events = list(writer.stream(start, max_actions=9, sampling=never))

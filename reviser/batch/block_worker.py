@@ -47,7 +47,7 @@ class BlockWorker:
 
     def __init__(self, writer: Writer, config: BatchConfig, rows: int = 16) -> None:
         self._writer, self._config = writer, config
-        is_exact = has_cpu_kernels(writer.model) or writer.model.embedding.weight.is_cuda
+        is_exact = has_cpu_kernels(writer.model) or writer.device != "cpu"
         # Without kernels, the last bits of a row depend on how many there are: there is one, then.
         rows = rows if is_exact else 1
         self._scheduler = Scheduler(writer, rows)
@@ -106,7 +106,7 @@ class BlockWorker:
         return begin_answer(line), tokens, len(text.encode())
 
     def _explain_long(self, num_tokens: int) -> str:
-        config = self._writer.model.config
+        config = self._writer.config
         most = min(config.context - 1, config.max_length)
         return f"a text of {num_tokens} tokens, and the model reads {most}; shorten it"
 

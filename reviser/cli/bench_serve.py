@@ -55,7 +55,7 @@ def run_serve_load(args: argparse.Namespace) -> int:
     writer = _load(args)
     limits = {"rows": args.rows, "concurrency": args.streams, "head_timeout_s": HEAD_TIMEOUT_S}
     with ServedProcess(_serve_words(args, limits)) as server:
-        crowd = Crowd(server.port, args.seeds, "delete" in writer.model.config.operators)
+        crowd = Crowd(server.port, args.seeds, "delete" in writer.config.operators)
         found = measure_load(crowd, server.pid, writer, args.streams, args.seconds, args.seed, _report)
         if not args.no_throughput:
             found["throughput"] = measure_throughput(crowd, writer, args.streams, args.rows, _report)

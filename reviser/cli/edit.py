@@ -241,9 +241,7 @@ def _edit(
 
     how = replace(how, format=source.format)
     with _progress(args, source) as progress:
-        edited = proofread(
-            source.text, propose, writer.tokenizer, writer.model.config, how, progress, read=writer.read
-        )
+        edited = proofread(source.text, propose, writer.tokenizer, writer.config, how, progress, read=writer.read)
     if args.review and edited.edits:
         return _review(edited, source)
     return edited

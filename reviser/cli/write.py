@@ -331,7 +331,7 @@ def _open(args: argparse.Namespace, begin: Callable[[Writer], Draft], sampling: 
     check_device(args.device, "--device")
     writer = Writer.from_pretrained(args.model, args.device, weights=args.weights)
     start = begin(writer)
-    check_room(start, writer.model.config, args.max_actions)
+    check_room(start, writer.config, args.max_actions)
     # The first use loads the kernels, which is no part of the model's speed.
     writer.generate("", max_actions=2, sampling=sampling)
     return writer, start
@@ -488,6 +488,6 @@ def _describe_end(args: argparse.Namespace, writer: Writer, text: Text) -> str:
         "model": "stopped by itself",
         "length": f"ended by {full}",
         "actions": f"ended by --max-actions {args.max_actions}",
-        "context": f"ended by the model's context: {writer.model.config.context} positions with the given text",
+        "context": f"ended by the model's context: {writer.config.context} positions with the given text",
         "interrupt": "interrupted",
     }[text.ended_by]

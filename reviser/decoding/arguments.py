@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import operator
 from numbers import Real
-from typing import Any
+from typing import Any, Literal, get_args
 
 from reviser.errors import ConfigError
 
+Weights = Literal["auto", "int8", "float32"]
+"""What a model's steps compute with."""
 MAX_WHOLE = 2**31 - 1
 """The largest number that is counted with; kernels hold no more."""
 
@@ -56,8 +58,15 @@ def check_text(name: str, value: Any) -> str:
     return value
 
 
+def check_weights(value: Any) -> None:
+    if value not in get_args(Weights):
+        raise ConfigError(f"weights={value!r} must be 'auto', 'int8' or 'float32'")
+
+
 def check_device(name: Any, option: str = "device") -> None:
     """Refuse what is no device of this machine; `option` is what the user calls it."""
+    if name == "cpu":
+        return
     import torch
 
     try:

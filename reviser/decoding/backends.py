@@ -19,8 +19,9 @@ from torch import Tensor
 
 from reviser.actions import Alphabet
 from reviser.canvas import Rules
-from reviser.decoding.board import KERNEL_OPERATORS, Board
+from reviser.decoding.board import Board
 from reviser.decoding.cpu.board import CpuBoard
+from reviser.decoding.cpu.cells import KERNEL_OPERATORS
 from reviser.decoding.cpu.sampling import CpuChooser
 from reviser.decoding.cpu.step import Steps, steps_of
 from reviser.decoding.drafts import DraftInputs

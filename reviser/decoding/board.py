@@ -27,54 +27,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from reviser.actions import (
     COPY,
     CUT,
-    DELETE,
     INSERT_MOVE,
     JUMP,
     JUMPS,
-    MAX_MOVE_EXPONENT,
     MOVES,
     NUM_SPECIAL,
-    PASTE,
     REPLACE,
     SPAN_SIZES,
-    STOP,
     SWAP,
     Alphabet,
     check_operators,
 )
-from reviser.canvas import CLOSED, FIXED, Canvas, Rules, check_marks
+from reviser.canvas import Canvas, Rules
+from reviser.decoding.cpu.cells import (
+    BIRTH_AT,
+    CELLS,
+    CLIP,
+    CLOSED_CELL,
+    DELETE_ONLY,
+    FIXED_CELL,
+    INSERT_ONLY,
+    JUMP_ONLY,
+    MOVE_BITS,
+    NUMBERS,
+    PASTE_ONLY,
+    REPLACE_ONLY,
+    SHOWN,
+    STOP_ONLY,
+    TOKEN,
+    canvases_of,
+    check_alphabet,
+    check_fits,
+    lines_of,
+)
 
-CLIP = SPAN_SIZES[-1]
-"""Tokens that fit the clipboard."""
-
-MARKS_AT, BIRTH_AT = 20, 24
-TOKEN = (1 << MARKS_AT) - 1
-"""The bits of a cell that are its token."""
-FIXED_CELL, CLOSED_CELL = FIXED << MARKS_AT, CLOSED << MARKS_AT
-
-STOP_ONLY, INSERT_ONLY, PASTE_ONLY = 1 << STOP, 1 << NUM_SPECIAL, 1 << PASTE
-DELETE_ONLY, REPLACE_ONLY, JUMP_ONLY = 1 << DELETE, 1 << REPLACE, 1 << JUMP
-NUMBERS = ("length", "cursor", "clip", "replacing", "stopped", "closed", "left", "room", "initial", "age")
-"""What the board knows of a row beside its tokens, in the order of `Board.numbers`."""
 EVERYTHING_LEFT = 1 << 40
-KERNEL_OPERATORS = frozenset({"move", "delete", "replace", "jump"})
-"""What the boards of cpu/ and gpu/ know beside INSERT and STOP; rules that enable more need a `Board`."""
-
-
-def check_kernel_operators(operators: Iterable[str]) -> frozenset[str]:
-    """The operators, where the fast boards know all of them."""
-    enabled = check_operators(operators)
-    if unknown := enabled - KERNEL_OPERATORS:
-        raise ValueError(f"no fast board for {', '.join(sorted(unknown))}; use Board")
-    return enabled
 
 
 class Board:
@@ -88,8 +81,7 @@ class Board:
         max_length: int,
         device: torch.device | str = "cpu",
     ) -> None:
-        if alphabet.size > TOKEN:
-            raise ValueError(f"{alphabet.size} actions do not fit the {MARKS_AT} bits of a token on a board")
+        check_alphabet(alphabet)
         self.alphabet, self.operators, self.max_length = alphabet, check_operators(operators), max_length
         self.cells = torch.full((num_rows, max_length + 3), alphabet.none, device=device)
         self.clipboard = torch.full((num_rows, CLIP), alphabet.none, device=device)
@@ -146,48 +138,15 @@ class Board:
         `births` says of every token where in the history it was inserted, `ages` where the next action will be; left
         out, tokens were inserted one after another and nothing followed.
         """
-        first = len(NUMBERS)
-        front = first + CLIP
-        lines = np.full((len(rows), front + self.max_length + 3), self.alphabet.none, np.int64)
-        sizes = [len(canvas.tokens) for canvas in canvases]
-        steps = np.arange(1, self.max_length + 1)
-        born = [steps[:size] for size in sizes] if births is None else [np.array(each, np.int64) for each in births]
-        following = [size + 1 for size in sizes] if ages is None else ages
-        drafts = zip(lines, canvases, rules, actions_left, sizes, born, following, strict=True)
-        for line, canvas, given, left, size, each, age in drafts:
-            self._check(canvas, given)
-            flags = canvas.is_replacing, canvas.is_stopped
-            left = 0 if canvas.is_stopped else left
-            line[:first] = size, canvas.cursor, len(canvas.clipboard), *flags, 0, left, given.max_length, size, age
-            if canvas.clipboard:
-                line[first : first + len(canvas.clipboard)] = canvas.clipboard
-            line[front + 1 : front + 1 + size] = canvas.tokens
-            line[front + 1 : front + 1 + size] |= each << BIRTH_AT
-            if canvas.marks:
-                line[front : front + 1 + size] |= np.array(canvas.marks) << MARKS_AT
-        self._count_closed(lines, front, canvases)
+        for canvas, given in zip(canvases, rules, strict=True):
+            check_fits(canvas, given, self.alphabet, self.operators, self.max_length)
+        how = self.alphabet.none, self.max_length, births, ages
+        lines = lines_of(canvases, rules, actions_left, *how)
         places = torch.tensor(rows, dtype=torch.int64, device=self.cells.device)
-        values = torch.from_numpy(lines).to(self.cells.device)
+        values, first = torch.from_numpy(lines).to(self.cells.device), len(NUMBERS)
         self.numbers.index_copy_(1, places, values[:, :first].T)
-        self.clipboard.index_copy_(0, places, values[:, first:front])
-        self.cells.index_copy_(0, places, values[:, front:])
-
-    def _count_closed(self, lines: npt.NDArray[np.int64], front: int, canvases: Sequence[Canvas]) -> None:
-        """Fill in how many boundaries of each row are closed."""
-        marks = lines[:, front:] >> MARKS_AT
-        is_closed = marks & CLOSED > 0
-        lines[:, NUMBERS.index("closed")] = is_closed.sum(axis=1)
-        for row in np.flatnonzero((is_closed & (marks & FIXED == 0))[:, 1:].any(axis=1)).tolist():
-            check_marks(canvases[row].marks)
-
-    def _check(self, canvas: Canvas, rules: Rules) -> None:
-        size = len(canvas.tokens)
-        if max(size, rules.max_length) > self.max_length:
-            raise ValueError(f"{size} tokens of at most {rules.max_length} on a board for {self.max_length}")
-        if rules.operators != self.operators or rules.alphabet != self.alphabet:
-            raise ValueError(f"rules for {sorted(rules.operators)} on a board for {sorted(self.operators)}")
-        if not canvas.is_open(canvas.cursor):
-            raise ValueError(f"the cursor stands at boundary {canvas.cursor}, which is closed")
+        self.clipboard.index_copy_(0, places, values[:, first:CELLS])
+        self.cells.index_copy_(0, places, values[:, CELLS:])
 
     def canvas(self, row: int) -> Canvas:
         return self.canvases([row])[0]
@@ -195,17 +154,8 @@ class Board:
     def canvases(self, rows: Sequence[int]) -> list[Canvas]:
         """Read rows back, in one transfer."""
         places = torch.tensor(rows, dtype=torch.int64, device=self.cells.device)
-        parts = torch.cat([self.numbers[:5].T, self.clipboard, self.cells], dim=1)
-        lines = parts.index_select(0, places).cpu().numpy()
-        front = 5 + CLIP
-        canvases = []
-        for line, (size, cursor, clip, replacing, stopped) in zip(lines, lines[:, :5].tolist(), strict=True):
-            # Only what the canvas holds becomes Python's numbers: lines are long.
-            cells, clipboard = line[front : front + 1 + size], line[5 : 5 + clip].tolist()
-            tokens, marks = (cells[1:] & TOKEN).tolist(), (cells >> MARKS_AT & (FIXED | CLOSED)).tolist()
-            flags = bool(replacing), bool(stopped)
-            canvases.append(Canvas(tuple(tokens), cursor, tuple(clipboard), *flags, tuple(marks)))
-        return canvases
+        parts = torch.cat([self.numbers[:SHOWN].T, self.clipboard, self.cells], dim=1)
+        return canvases_of(parts.index_select(0, places).cpu().numpy())
 
     @property
     def tokens(self) -> Tensor:
@@ -356,7 +306,6 @@ class Board:
         return torch.where(is_repeat, tokens, self.alphabet.pad)
 
 
-MOVE_BITS = [1 << (MOVES + number) for number in range(2 * (MAX_MOVE_EXPONENT + 1))]
 _REMOVING = ("delete", "swap", "cut")
 _TAKING = ("cut", "copy")
 

@@ -1,4 +1,4 @@
-"""Drafts as tensors: the histories that write them and what the model is shown on the way, without replaying them.
+"""Drafts as arrays and tensors: the histories that write them and what the model is shown on the way, unreplayed.
 
 A draft's history inserts its tokens in order and then goes back to the cursor, by way of the gaps that it visits, so
 each canvas on the way is known:
@@ -11,26 +11,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from reviser.config import ModelConfig
-from reviser.model.conditioning import CanvasInput
 from reviser.orders.history import draft_cursors
 from reviser.orders.record import Draft
+
+if TYPE_CHECKING:
+    import torch
+
+    from reviser.model.conditioning import CanvasInput
+
+
+@dataclass(frozen=True, eq=False)
+class DraftArrays:
+    """[B, S] histories that begin with START, with padding behind them, and how long each is; of what the model is
+    shown, what its canvas kind wants (`CanvasInput`)."""
+
+    actions: np.ndarray
+    counts: np.ndarray
+    windows: np.ndarray | None = None
+    rows: np.ndarray | None = None
+    cursors: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class DraftInputs:
-    """[B, S] histories that begin with START, with padding behind them, and how long each is."""
+    """The same as tensors."""
 
     actions: torch.Tensor
     counts: torch.Tensor
     canvas: CanvasInput
 
 
-def draft_inputs(drafts: Sequence[Draft], config: ModelConfig, device: torch.device | str = "cpu") -> DraftInputs:
+def draft_arrays(drafts: Sequence[Draft], config: ModelConfig) -> DraftArrays:
     """What the model reads of drafts, for one forward pass."""
     alphabet = config.alphabet
     histories = [draft.actions for draft in drafts]
@@ -46,9 +62,22 @@ def draft_inputs(drafts: Sequence[Draft], config: ModelConfig, device: torch.dev
         way = len(draft.tokens), draft.cursor, alphabet, bool(draft.rules.has_jumps), draft.visits
         cursors[row, 1 : len(history) + 1] = draft_cursors(*way)
     lengths = np.minimum(np.arange(longest), sizes[:, None])
-    canvas = (*_show(tokens, lengths, cursors, config), cursors if config.canvas.has_cursor else None)
-    shown = CanvasInput(*(None if each is None else torch.from_numpy(each).to(device) for each in canvas))
-    return DraftInputs(torch.from_numpy(actions).to(device), torch.from_numpy(counts).to(device), shown)
+    windows, rows = _show(tokens, lengths, cursors, config)
+    return DraftArrays(actions, counts, windows, rows, cursors if config.canvas.has_cursor else None)
+
+
+def draft_inputs(drafts: Sequence[Draft], config: ModelConfig, device: torch.device | str = "cpu") -> DraftInputs:
+    """`draft_arrays` as tensors on a device."""
+    import torch
+
+    from reviser.model.conditioning import CanvasInput
+
+    def on_device(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(device)
+
+    made = draft_arrays(drafts, config)
+    shown = (None if each is None else on_device(each) for each in (made.windows, made.rows, made.cursors))
+    return DraftInputs(on_device(made.actions), on_device(made.counts), CanvasInput(*shown))
 
 
 def _show(

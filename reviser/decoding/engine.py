@@ -18,12 +18,9 @@ Shape letters: B rows, d width.
 
 from __future__ import annotations
 
-import math
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import starmap
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -33,10 +30,11 @@ from reviser.actions import JUMP
 from reviser.canvas import Rules
 from reviser.decoding.backends import Reads, board_for, chooser_for, steps_for
 from reviser.decoding.board import Board
-from reviser.decoding.cpu.sampling import ChoiceLog, record_actions
+from reviser.decoding.cpu.array_chooser import ChoiceLog, record_actions
 from reviser.decoding.cpu.step import Steps
 from reviser.decoding.drafts import draft_inputs
-from reviser.decoding.requests import Alternatives, Decoded, Event, Request, check_room, find_end
+from reviser.decoding.requests import Decoded, Event, Request
+from reviser.decoding.row_loop import RowLoop
 from reviser.decoding.sampling import GREEDY, PAPER, Sampling, seed_tensor, uniforms
 from reviser.decoding.scanning import scan
 from reviser.errors import ConfigError
@@ -55,11 +53,6 @@ HOST_EVERY = 8
 """Steps between two looks at which rows have finished, where a look makes the host wait for the device."""
 
 
-def keep_valid(ids: Sequence[int], scores: Sequence[float]) -> Alternatives:
-    """Of a step's best actions those that are valid."""
-    return tuple((action, score) for action, score in zip(ids, scores, strict=True) if score > -math.inf)
-
-
 class Chosen(NamedTuple):
     """What was chosen in every row."""
 
@@ -73,7 +66,7 @@ class Chosen(NamedTuple):
     """[B]: of where JUMPs go, 0 for other actions; None where nothing jumps."""
 
 
-class Engine:
+class Engine(RowLoop):
     """Decodes requests with one model and one way of sampling, `num_rows` at a time.
 
     `steps` takes the model's steps and, where it can (`Reads`), reads drafts; None picks the fastest exact ones for
@@ -90,12 +83,13 @@ class Engine:
     ) -> None:
         if num_rows < 1:
             raise ConfigError(f"num_rows={num_rows} must be at least 1")
-        config = model.config
+        config = self.config = model.config
         self.model, self.sampling = model, sampling
         self.stepper = steps_for(model) if steps is None else steps
         self.device, self.dtype = model.embedding.weight.device, model.embedding.weight.dtype
         self.chooser = chooser_for(sampling, config.alphabet, self.device)
         self.num_alternatives = min(num_alternatives, config.alphabet.size)
+        self.look_every = 1 if self.device.type == "cpu" else HOST_EVERY
         self._allocate(num_rows)
 
     def _allocate(self, num_rows: int) -> None:
@@ -122,50 +116,28 @@ class Engine:
         self._kept: Board | None = None
         self._graph: Graph | None = None
 
-    def write(self, requests: Sequence[Request]) -> list[Decoded]:
-        """What each request grows into, in the order of the requests."""
-        done = dict(self.stream(requests))
-        return [done[index] for index in range(len(requests))]
-
     @torch.no_grad()
     def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Decoded]]:
         """Index and result of each request as it finishes."""
-        if not requests:
-            return
-        for request in requests:
-            check_room(request.draft, self.model.config, request.max_actions)
-        board = self._board(requests)
-        waiting = deque(enumerate(requests))
-        look_every = 1 if self.device.type == "cpu" else HOST_EVERY
-        with self._evaluating():
-            self._refill(board, waiting)
-            while any(owner is not None for owner in self.owners):
-                # No row can go on for longer than its budget.
-                count = max(min(look_every, max(self.budgets)), 1)
-                for _ in range(count):
-                    self._advance(board)
-                self.budgets = [budget - count for budget in self.budgets]
-                yield from self._collect(board, requests)
-                self._refill(board, waiting)
+        yield from super().stream(requests)
+
+    @torch.no_grad()
+    def events(self, request: Request) -> Iterator[Event]:
+        """Each action of one request as it is chosen."""
+        yield from super().events(request)
 
     @contextmanager
-    def _evaluating(self) -> Iterator[None]:
+    def _working(self) -> Iterator[None]:
         """All rows free, and the model without dropout until the end."""
         was_training = self.model.training
-        self.owners = [None] * self.num_rows
         if was_training:
             self.model.eval()
         try:
-            yield
+            with super()._working():
+                yield
         finally:
             if was_training:
                 self.model.train()
-
-    def _board(self, requests: Sequence[Request]) -> Board:
-        rules = [request.draft.rules for request in requests]
-        if any(given.operators != rules[0].operators or given.alphabet != rules[0].alphabet for given in rules):
-            raise ConfigError("requests of one call must share their alphabet and operators; split them")
-        return self._keep_board(rules[0], max(given.max_length for given in rules))
 
     def _keep_board(self, rules: Rules, longest: int) -> Board:
         """The board of the last call where it fits: a graph knows the tensors it was captured with, and elsewhere
@@ -183,28 +155,17 @@ class Engine:
             self._kept, self._graph = kept, None
         return kept
 
-    def _refill(self, board: Board, waiting: deque[tuple[int, Request]]) -> None:
-        """Give waiting requests to free rows, and read their drafts in one forward pass."""
-        free = [row for row, owner in enumerate(self.owners) if owner is None][: len(waiting)]
-        if not free:
-            return
-        taken = [waiting.popleft() for _ in free]
-        budgets = [each.budget(self.model.config.context) for _, each in taken]
-        drafts = [each.draft for _, each in taken]
-        ages = [len(draft.actions) + 1 for draft in drafts]
-        board.load(free, [draft.canvas for draft in drafts], [draft.rules for draft in drafts], budgets, ages=ages)
-        places = torch.tensor(free, device=self.device)
+    def _begin(self, rows: Sequence[int], drafts: Sequence[Draft], numbers: Sequence[int]) -> None:
+        places = torch.tensor(rows, device=self.device)
         self._prefill(drafts, places)
-        numbers = seed_tensor([each.number for _, each in taken], self.device)
+        seeds = seed_tensor(numbers, self.device)
         # All of a row's random numbers at once: made step by step they would cost as much as the board.
         steps = torch.arange(self.chances.shape[1], device=self.device)
-        self.chances.index_copy_(0, places, uniforms(numbers[:, None], steps))
+        self.chances.index_copy_(0, places, uniforms(seeds[:, None], steps))
         if self.model.pointer is not None:
-            self.landing_chances.index_copy_(0, places, uniforms(numbers[:, None], steps, draw=1))
+            self.landing_chances.index_copy_(0, places, uniforms(seeds[:, None], steps, draw=1))
         self.steps.index_fill_(0, places, 0)
         self.last.index_fill_(0, places, self.model.config.alphabet.start)
-        for row, (index, _), budget in zip(free, taken, budgets, strict=True):
-            self.owners[row], self.budgets[row] = index, budget
 
     def _prefill(self, drafts: Sequence[Draft], places: Tensor) -> None:
         """Keys, values and last hidden states of drafts, all read at once, into their rows."""
@@ -235,9 +196,11 @@ class Engine:
             self._graph = Graph(partial(self._step, board))
         self._graph()
 
-    def _step(self, board: Board) -> None:
+    def _step(self, board: Board) -> Tensor:
         """One action in every row; nothing here makes the host wait."""
-        self._take(board, self._choose(board))
+        choice = self._choose(board)
+        self._take(board, choice)
+        return choice.actions
 
     def _choose(self, board: Board) -> Chosen:
         sampling, valid = self.sampling, board.valid()
@@ -319,26 +282,6 @@ class Engine:
         """[B, 1] where this step's records go; those of idle rows to the last column, which nobody reads."""
         return torch.where(board.left > 0, self.steps, self.actions.shape[1] - 1)[:, None]
 
-    @torch.no_grad()
-    def events(self, request: Request) -> Iterator[Event]:
-        """Each action of one request as it is chosen."""
-        check_room(request.draft, self.model.config, request.max_actions)
-        board, step = self._board([request]), 0
-        with self._evaluating():
-            self._refill(board, deque([(0, request)]))
-            while int(board.left[0]) > 0:
-                choice = self._choose(board)
-                self._take(board, choice)
-                [alternatives] = self._alternatives(0, slice(step, step + 1))
-                score = float(self.scores[0, step])
-                yield Event(step, int(choice.actions[0]), score, alternatives, board.canvas(0))
-                step += 1
-
-    def _alternatives(self, row: int, steps: slice) -> tuple[Alternatives, ...]:
-        """What was recorded of some steps of a row; invalid actions are no alternatives."""
-        ids, scores = (each[row, steps].tolist() for each in (self.best_actions, self.best_scores))
-        return tuple(starmap(keep_valid, zip(ids, scores, strict=True)))
-
     def _shown(self, board: Board) -> CanvasInput:
         canvas = self.model.config.canvas
         return CanvasInput(
@@ -347,23 +290,9 @@ class Engine:
             cursors=board.cursor[:, None] if canvas.has_cursor else None,
         )
 
-    def _collect(
-        self, board: Board, requests: Sequence[Request] | Mapping[int, Request]
-    ) -> Iterator[tuple[int, Decoded]]:
-        """The results of rows that have finished, which are free from then on."""
-        left = board.left.tolist()
-        rows = [row for row, owner in enumerate(self.owners) if owner is not None and left[row] == 0]
-        if not rows:
-            return
+    def _recorded(self, rows: Sequence[int]) -> Iterator[tuple[tuple[int, ...], tuple[float, ...]]]:
         places = torch.tensor(rows, device=self.device)
         counts = self.steps.index_select(0, places).tolist()
-        actions = self.actions.index_select(0, places).cpu().numpy()
-        scores = self.scores.index_select(0, places).cpu().numpy()
-        for number, (row, canvas) in enumerate(zip(rows, board.canvases(rows), strict=True)):
-            index, count = self.owners[row], counts[number]
-            self.owners[row] = None
-            assert index is not None
-            chosen, scored = (tuple(each[number, :count].tolist()) for each in (actions, scores))
-            ended_by = find_end(requests[index], canvas, count, self.model.config.context)
-            others = self._alternatives(row, slice(count)) if self.num_alternatives else ()
-            yield index, Decoded(chosen, scored, canvas, ended_by, others)
+        actions, scores = (each.index_select(0, places).cpu().numpy() for each in (self.actions, self.scores))
+        for number, count in enumerate(counts):
+            yield tuple(actions[number, :count].tolist()), tuple(scores[number, :count].tolist())

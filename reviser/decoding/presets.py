@@ -1,4 +1,4 @@
-"""How actions are drawn, as settings that can be read without torch.
+"""How actions are drawn, as settings and rules that can be read without torch.
 
 >>> PAPER.temperature, GREEDY.temperature, Sampling(top_p=0.9).top_k
 (0.9, 0, 50)
@@ -10,11 +10,16 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
+from reviser.actions import EVERYTHING, JUMP, MAX_MOVE_EXPONENT, MOVES, REPLACE
 from reviser.decoding.arguments import check_number, check_size, check_switch
 from reviser.errors import ConfigError
 
 WHOLE, SWITCHES = ("top_k", "min_tokens", "no_repeat"), ("keep_moves", "calm", "moves")
 """The settings of `Sampling` that are no plain numbers."""
+STILL: int = EVERYTHING & ~sum(1 << offset for offset in (*range(MOVES, REPLACE), JUMP))
+"""The mask of all actions that leave the cursor to insertions and removals."""
+TIES = 14
+"""How many scores equal to the k-th may stay beside the k best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,15 @@ NAMED = {"default": DEFAULT, "paper": PAPER, "greedy": GREEDY, "scan": SCAN}
 """The presets by name."""
 LONGEST_GAP = 128
 """Tokens that fill a gap at most, unless another limit is given; the shipped model learned gaps of up to 127."""
+
+
+def calm_bits(last: int) -> int:
+    """What may follow a special action V + last under `calm`, as bits of a validity mask."""
+    if not MOVES <= last < REPLACE:
+        return STILL if last == JUMP else EVERYTHING
+    exponent, is_back = divmod(last - MOVES, 2)
+    smaller = range(exponent if exponent < MAX_MOVE_EXPONENT else exponent + 1)
+    return STILL | sum(1 << (MOVES + 2 * i + is_back) for i in smaller)
 
 
 def check_sampling(sampling: Any) -> None:

@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 
 from reviser.canvas import Rules
+from reviser.decoding.cpu.array_reading import TOGETHER
 from reviser.decoding.cpu.step import CpuStep, Steps
 from reviser.decoding.drafts import DraftInputs, draft_inputs
 from reviser.model.cache import Cache
 from reviser.model.transformer import Transformer
 from reviser.orders.record import Draft
-
-TOGETHER = 16
-"""Texts that are read at once."""
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
     Request   a draft to write from, a limit, and the number that decides its random choices
     Event     one action as it was chosen, for whoever watches
     Decoded   all actions, the canvas they lead to, and what ended them
+    Text      the same with its words, as `Writer` gives it
 
 >>> from reviser.actions import Alphabet; from reviser.canvas import Rules
 >>> request = Request(Draft.continuation([72], Rules(Alphabet(num_text=257, pad=256), max_length=2)), max_actions=9)
@@ -18,10 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from reviser.canvas import Canvas
+from reviser.canvas import FIXED, Canvas
 from reviser.config import ModelConfig
 from reviser.errors import ConfigError
-from reviser.orders.record import Draft
+from reviser.orders.record import Draft, Trajectory
 from reviser.proofreading.revising import Revision
 
 EndedBy = Literal["model", "length", "actions", "context", "interrupt"]
@@ -72,6 +73,68 @@ class Decoded:
     def has_stopped(self) -> bool:
         """Whether the model ended it: it chose STOP while it could still insert."""
         return self.ended_by == "model"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Text:
+    """The result of one job."""
+
+    text: str
+    """The whole canvas."""
+    new: str
+    """What stands between the protected ends: the continuation, or what fills the gap; of several gaps, all from the
+    first to the last."""
+    log_probability: float
+    """Of all actions, under the model itself."""
+    draft: Draft
+    decoded: Decoded
+    fillings: tuple[str, ...] = ()
+    """What fills each gap, or the continuation."""
+    fit: float | None = None
+    """How well what follows fits: the mean log-probability of the given tokens behind the first gap, read from left
+    to right. Known where several fillings were compared and something follows."""
+    revision: Revision | None = None
+    """What was changed in a draft, where the model was asked to revise it; `log_probability` is the draft's."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        size = f"{self.num_actions} actions for {self.num_tokens} tokens"
+        return f"Text({self.text!r}, {size}, log-probability {self.log_probability:.2f}, ended by {self.ended_by})"
+
+    @property
+    def ended_by(self) -> EndedBy:
+        """What ended it: "model", "length" (a full canvas), "actions" (`max_actions`), "context" or "interrupt"."""
+        return self.decoded.ended_by
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the model ended it: it chose STOP while it could still insert."""
+        return self.decoded.has_stopped
+
+    @property
+    def num_actions(self) -> int:
+        return len(self.decoded.actions)
+
+    @property
+    def num_tokens(self) -> int:
+        """Of `new`, without what was given there."""
+        canvas = self.decoded.canvas
+        return len(canvas.tokens) - sum(mark & FIXED for mark in canvas.marks)
+
+    @property
+    def score(self) -> float:
+        """What best_of compares: `fit`, or else the mean log-probability of an action, as longer texts would always
+        lose by the sum."""
+        return self.log_probability / max(self.num_actions, 1) if self.fit is None else self.fit
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """As a trajectory that replays; STOP is added where it was cut short."""
+        stop = () if self.decoded.canvas.is_stopped else (self.draft.rules.alphabet.stop,)
+        actions = self.decoded.actions + stop
+        return Trajectory(self.draft, actions, (True,) * len(actions))
 
 
 def join_revision(written: Decoded, revision: Revision) -> Decoded:

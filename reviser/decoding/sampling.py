@@ -28,9 +28,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from reviser.actions import EVERYTHING, JUMP, MAX_MOVE_EXPONENT, MOVES, NUM_SPECIAL, REPLACE, STOP, Alphabet
+from reviser.actions import JUMP, MOVES, NUM_SPECIAL, REPLACE, STOP, Alphabet
 from reviser.canvas import Canvas
-from reviser.decoding.presets import GREEDY, PAPER, Sampling
+from reviser.decoding.presets import GREEDY, PAPER, STILL, TIES, Sampling, calm_bits
 from reviser.model.pointer import score_landings
 from reviser.orders.rng import GOLDEN, Random
 
@@ -38,11 +38,6 @@ __all__ = [
     "Sampling", "PAPER", "GREEDY", "Chooser", "uniform", "uniforms", "seed_tensor", "repeated_tokens", "calm_bits",
     "TIES",
 ]  # fmt: skip
-
-STILL: int = EVERYTHING & ~sum(1 << offset for offset in (*range(MOVES, REPLACE), JUMP))
-"""The mask of all actions that leave the cursor to insertions and removals."""
-TIES = 14
-"""How many scores equal to the k-th may stay beside the k best."""
 
 
 def uniform(seed: int, step: int, draw: int = 0) -> float:
@@ -91,15 +86,6 @@ def repeated_tokens(canvas: Canvas, size: int) -> set[int]:
         return set()
     grams = (side[i : i + size] for side in (left, right) for i in range(len(side) - size + 1))
     return {gram[-1] for gram in grams if gram[:-1] == context}
-
-
-def calm_bits(last: int) -> int:
-    """What may follow a special action V + last under `calm`, as bits of a validity mask."""
-    if not MOVES <= last < REPLACE:
-        return STILL if last == JUMP else EVERYTHING
-    exponent, is_back = divmod(last - MOVES, 2)
-    smaller = range(exponent if exponent < MAX_MOVE_EXPONENT else exponent + 1)
-    return STILL | sum(1 << (MOVES + 2 * i + is_back) for i in smaller)
 
 
 class Chooser:
@@ -184,7 +170,7 @@ class Chooser:
     def _part(self, log_p: Tensor, scores: Tensor, uniforms: Tensor, last: Tensor | None) -> tuple[Tensor, Tensor]:
         """Settle by the model's own probability whether each row moves, and leave either moves or all else."""
         moves, jump = self._moving
-        rest, only = self._copy(scores), self._copy(scores)
+        rest, only = scores.clone(), scores.clone()
         rest[:, moves], rest[:, jump] = -torch.inf, -torch.inf
         only[:, : moves.start], only[:, moves.stop : jump.start] = -torch.inf, -torch.inf
         others, chance = 1 - self._chance_of_moves(log_p, log_p), self._chance_of_moves(log_p, scores)
@@ -208,7 +194,7 @@ class Chooser:
     ) -> Tensor:
         """The log-probabilities with what the guards forbid out, STOP biased and moves at their temperature."""
         sampling, first = self.sampling, self.alphabet.num_text
-        scores = self._copy(log_p)
+        scores = log_p.clone()
         if sampling.has_forbidden:
             allowed = self._guard_bits(valid, last, grown)
             scores[:, first:].masked_fill_((allowed[:, None] & self._bits) == 0, -torch.inf)
@@ -296,9 +282,6 @@ class Chooser:
     def landing_temperature(self) -> float:
         own = self.sampling.move_temperature
         return self.sampling.temperature if own is None else own
-
-    def _copy(self, scores: Tensor) -> Tensor:
-        return scores.clone()
 
     def _highest(self, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The highest scores [B, count] in falling order, and their ids."""

@@ -15,22 +15,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
-from reviser.canvas import FIXED, Rules
+from reviser.canvas import Rules
+from reviser.config import ModelConfig
 from reviser.decoding.arguments import (
+    Weights,
     check_all_whole,
     check_counts,
     check_device,
     check_text,
+    check_weights,
     check_whole,
     list_prompts,
 )
-from reviser.decoding.cpu.step import CpuStep, has_cpu_kernels
-from reviser.decoding.engine import Engine
+from reviser.decoding.cpu.array_engine import ArrayEngine
+from reviser.decoding.cpu.array_reading import score_by_kernels
+from reviser.decoding.cpu.file_weights import load_model
+from reviser.decoding.cpu.kernel_model import KernelModel
 from reviser.decoding.gap_filling import (
     GapLimits,
     fill_in_turn,
@@ -43,13 +48,10 @@ from reviser.decoding.gap_filling import (
     split_gaps,
 )
 from reviser.decoding.presets import DEFAULT, LONGEST_GAP, SCAN, Sampling, check_sampling
-from reviser.decoding.reading import score_tokens
-from reviser.decoding.requests import Decoded, EndedBy, Event, Request, find_end, join_revision
+from reviser.decoding.requests import Decoded, Event, Request, Text, find_end, join_revision
 from reviser.errors import ConfigError
-from reviser.model.checkpoint import check_tokenizer, from_pretrained, save_pretrained, tokenizer_of
-from reviser.model.folder import FolderConfig, find, read_config
-from reviser.model.transformer import Transformer
-from reviser.orders.record import Draft, Trajectory
+from reviser.model.folder import FolderConfig, check_tokenizer, find, read_config, tokenizer_of
+from reviser.orders.record import Draft
 from reviser.orders.rng import Random
 from reviser.proofreading.choices import MIN_PROBABILITY, PASSES, REVISE_PROBABILITY, Proofreading, revising
 from reviser.proofreading.proofread import Edited, Propose, check_can_edit, proofread
@@ -57,74 +59,19 @@ from reviser.proofreading.rereading import scan_for
 from reviser.proofreading.revising import EditAll, Revision, make_editor, revise_canvases
 from reviser.tokenizer import Tokenizer
 
-Weights = Literal["auto", "int8", "float32"]
-"""What the model's steps compute with."""
+if TYPE_CHECKING:
+    from reviser.decoding.cpu.step import CpuStep
+    from reviser.decoding.engine import Engine
+    from reviser.model.transformer import Transformer
+
+    AnyModel = Transformer | KernelModel
+
+__all__ = ["Writer", "Text", "load", "Weights", "NUM_ALTERNATIVES"]
+
 ATTEMPTS = 4
 """How often more texts are written where some came out alike."""
 NUM_ALTERNATIVES = 5
 """How many of the most probable actions an event shows."""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Text:
-    """The result of one job."""
-
-    text: str
-    """The whole canvas."""
-    new: str
-    """What stands between the protected ends: the continuation, or what fills the gap; of several gaps, all from the
-    first to the last."""
-    log_probability: float
-    """Of all actions, under the model itself."""
-    draft: Draft
-    decoded: Decoded
-    fillings: tuple[str, ...] = ()
-    """What fills each gap, or the continuation."""
-    fit: float | None = None
-    """How well what follows fits: the mean log-probability of the given tokens behind the first gap, read from left
-    to right. Known where several fillings were compared and something follows."""
-    revision: Revision | None = None
-    """What was changed in a draft, where the model was asked to revise it; `log_probability` is the draft's."""
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        size = f"{self.num_actions} actions for {self.num_tokens} tokens"
-        return f"Text({self.text!r}, {size}, log-probability {self.log_probability:.2f}, ended by {self.ended_by})"
-
-    @property
-    def ended_by(self) -> EndedBy:
-        """What ended it: "model", "length" (a full canvas), "actions" (`max_actions`), "context" or "interrupt"."""
-        return self.decoded.ended_by
-
-    @property
-    def has_stopped(self) -> bool:
-        """Whether the model ended it: it chose STOP while it could still insert."""
-        return self.decoded.has_stopped
-
-    @property
-    def num_actions(self) -> int:
-        return len(self.decoded.actions)
-
-    @property
-    def num_tokens(self) -> int:
-        """Of `new`, without what was given there."""
-        canvas = self.decoded.canvas
-        return len(canvas.tokens) - sum(mark & FIXED for mark in canvas.marks)
-
-    @property
-    def score(self) -> float:
-        """What best_of compares: `fit`, or else the mean log-probability of an action, as longer texts would always
-        lose by the sum."""
-        return self.log_probability / max(self.num_actions, 1) if self.fit is None else self.fit
-
-    @property
-    def trajectory(self) -> Trajectory:
-        """As a trajectory that replays; STOP is added where it was cut short."""
-        stop = () if self.decoded.canvas.is_stopped else (self.draft.rules.alphabet.stop,)
-        actions = self.decoded.actions + stop
-        return Trajectory(self.draft, actions, (True,) * len(actions))
 
 
 class Writer:
@@ -132,12 +79,12 @@ class Writer:
 
     `weights="int8"` rounds the model's matrices to bytes, once and as they are now: several times as fast on a CPU,
     and not quite the same model (cpu/step.py). "auto" and "float32" compute with the weights as they are; only
-    `from_pretrained` tells them apart.
+    `from_pretrained` tells them apart. A model from an int8 folder may come as a `KernelModel`, which needs no torch.
     """
 
     def __init__(
         self,
-        model: Transformer,
+        model: AnyModel,
         tokenizer: Tokenizer,
         num_rows: int = 16,
         weights: Weights = "auto",
@@ -147,11 +94,13 @@ class Writer:
         notes: str = "",
     ) -> None:
         check_tokenizer(model.config, tokenizer)
-        if weights not in ("auto", "int8", "float32"):
-            raise ConfigError(f"weights={weights!r} must be 'auto', 'int8' or 'float32'")
-        self.model, self.tokenizer, self.name = model, tokenizer, name
+        check_weights(weights)
+        self.config: ModelConfig = model.config
+        self.tokenizer, self.name = tokenizer, name
         self.num_rows = check_whole("num_rows", num_rows)
-        self._steps = CpuStep(model, "int8") if weights == "int8" else None
+        self._given = model
+        self._arrays = model if isinstance(model, KernelModel) else _rounded(model) if weights == "int8" else None
+        """What takes the model's steps in int8, where it does."""
         self.order = order
         """The order that the model was trained with, where that is known."""
         self.jobs = jobs
@@ -160,24 +109,42 @@ class Writer:
         """What its maker says of it, in Markdown."""
         self.described: FolderConfig | None = None
         """What the model's folder says of it, where it comes from one."""
-        self.has_gaps = knows_gaps(jobs) and "jump" in model.config.operators
+        self.has_gaps = knows_gaps(jobs) and "jump" in self.config.operators
         """Whether the model fills several gaps at once, as one that was trained to; another fills them in turn."""
-        self._has_graphs = model.embedding.weight.is_cuda
-        self._idle: dict[tuple[Sampling, int, int], Engine] = {}
+        self._has_graphs = self.device.startswith("cuda")
+        self._idle: dict[tuple[frozenset[str], Sampling, int, int], ArrayEngine | Engine] = {}
         """The last engine that is worth keeping: one on a GPU, for its captured step, or one of a single row."""
 
     def __repr__(self) -> str:
-        return f"Writer({self.name}, {self.model.embedding.weight.device}, {self.precision})"
+        return f"Writer({self.name}, {self.device}, {self.precision})"
 
-    @property
+    @cached_property
+    def model(self) -> Transformer:
+        """The model for torch; one that was read without it is made of the same weights when this is first asked."""
+        if not isinstance(self._given, KernelModel):
+            return self._given
+        from reviser.decoding.cpu.step import transformer_of
+
+        return transformer_of(self._given)
+
+    @cached_property
     def kernels(self) -> CpuStep | None:
         """What takes the model's steps where that is not the fastest exact way."""
-        return self._steps
+        if self._arrays is None:
+            return None
+        from reviser.decoding.cpu.step import CpuStep
+
+        return CpuStep(self.model, "int8", kernels=self._arrays)
+
+    @property
+    def device(self) -> str:
+        """Where the model is: "cpu", or a GPU's name."""
+        return "cpu" if isinstance(self._given, KernelModel) else str(self._given.embedding.weight.device)
 
     @property
     def precision(self) -> str:
         """What matrix products are computed in."""
-        return "int8" if self._steps else str(self.model.embedding.weight.dtype).removeprefix("torch.")
+        return "int8" if self._arrays else str(self.model.embedding.weight.dtype).removeprefix("torch.")
 
     @classmethod
     def from_pretrained(
@@ -192,21 +159,23 @@ class Writer:
         "auto" computes in int8 where the folder holds int8 weights and the CPU's kernels know the model.
         """
         check_device(device)
+        check_weights(weights)
         folder = find(spec)
-        model = from_pretrained(folder, device=device)
         described = read_config(folder)
-        if weights == "auto" and described.weights == "int8" and has_cpu_kernels(model):
-            weights = "int8"
         order, jobs = (described.trained.order, described.trained.jobs) if described.trained else (None, "")
         name = folder.name if spec in (None, "shipped") else str(spec)
-        writer = cls(model, tokenizer_of(folder), num_rows, weights, order, name, jobs, described.notes)
+        about = order, name, jobs, described.notes
+        model, weights = load_model(folder, described, device, weights)
+        writer = cls(model, tokenizer_of(folder), num_rows, weights, *about)
         writer.described = described
         return writer
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> Path:
         """Write a folder that `from_pretrained` makes the same writer of; its weights are rounded as they were in the
         folder that this one comes from."""
-        own = self.described or FolderConfig(self.model.config)
+        from reviser.model.checkpoint import save_pretrained
+
+        own = self.described or FolderConfig(self.config)
         about = self.model, folder, self.tokenizer
         return save_pretrained(*about, weights=own.weights, trained=own.trained, notes=self.notes)
 
@@ -227,7 +196,7 @@ class Writer:
         """`n` continuations of each prompt, in the order of the prompts; up to `revise` passes change what is better
         changed (docs/own-states.md)."""
         if (how := revising(revise, revise_probability, revise_by)) is not None:
-            check_can_edit(self.model.config)
+            check_can_edit(self.config)
         drafts = [self.continuation(text, max_tokens) for text in list_prompts(prompts)]
         written = self.write_drafts(drafts, n, best_of, max_actions, seed, sampling)
         return written if how is None else self.revise(written, how)
@@ -243,7 +212,7 @@ class Writer:
         scan = replace(SCAN, scan=scan_for(how))
         propose = propose or partial(self.propose, sampling=scan, max_actions=how.max_actions)
         filling = partial(refill, self.gap, self.write)
-        return make_editor(how, propose, filling, self.tokenizer, self.model.config, self.read)
+        return make_editor(how, propose, filling, self.tokenizer, self.config, self.read)
 
     def _put_revision(self, text: Text, revision: Revision) -> Text:
         joined = join_revision(text.decoded, revision)
@@ -374,23 +343,30 @@ class Writer:
         sampling = replace(SCAN, scan=scan_for(how)) if sampling is None else sampling
         check_sampling(sampling)
         propose = partial(self.propose, seed=seed, sampling=sampling)
-        return proofread(text, propose, self.tokenizer, self.model.config, how, read=self.read)
+        return proofread(text, propose, self.tokenizer, self.config, how, read=self.read)
 
     def read(self, texts: Sequence[Sequence[int]], begins: Sequence[int] | None = None) -> list[list[float]]:
         """The log-probability of each token of texts, or of those from `begins` on, as written from left to right; an
         empty list for a text that the model's context does not hold."""
         firsts = [0] * len(texts) if begins is None else begins
-        most = min(self.model.config.context - 1, self.model.config.max_length)
+        most = min(self.config.context - 1, self.config.max_length)
         fits = [len(tokens) <= most for tokens in texts]
         asked = [(tokens, first) for tokens, first, fit in zip(texts, firsts, fits, strict=True) if fit]
-        scored = iter(score_tokens(self.model, self._steps, [each[0] for each in asked], [each[1] for each in asked]))
+        scored = iter(self._score([each[0] for each in asked], [each[1] for each in asked]))
         return [next(scored) if fit else [] for fit in fits]
+
+    def _score(self, texts: Sequence[Sequence[int]], begins: Sequence[int]) -> list[list[float]]:
+        if self._arrays is not None:
+            return score_by_kernels(self._arrays, texts, begins)
+        from reviser.decoding.reading import score_tokens
+
+        return score_tokens(self.model, None, texts, begins)
 
     def propose(
         self, drafts: Sequence[Draft], seed: int = 0, sampling: Sampling = SCAN, max_actions: int | None = None
     ) -> list[Decoded]:
         """What the model does with each draft, within its context and whatever the other drafts are."""
-        most = max_actions or self.model.config.context
+        most = max_actions or self.config.context
         requests = [Request(draft, most, Random.of(seed, 0, 0).state) for draft in drafts]
         return [text.decoded for text in self.write(requests, sampling)]
 
@@ -412,13 +388,20 @@ class Writer:
             raise ConfigError(f"start is {start!r}, of type {type(start).__name__}; give a prompt (str) or a Draft")
         check_sampling(sampling)
         max_actions, seed, number = check_all_whole(max_actions=max_actions, seed=seed, number=number)
-        engine = Engine(self.model, sampling, 1, self._steps, NUM_ALTERNATIVES)
+        engine = self._engine(begun.rules, sampling, 1, NUM_ALTERNATIVES)
         return engine.events(Request(begun, max_actions, Random.of(seed, 0, number).state))
+
+    def _engine(self, rules: Rules, sampling: Sampling, num_rows: int, num_alternatives: int) -> ArrayEngine | Engine:
+        if self._arrays is not None and ArrayEngine.knows(rules):
+            return ArrayEngine(self._arrays, sampling, num_rows, num_alternatives)
+        from reviser.decoding.engine import Engine
+
+        return Engine(self.model, sampling, num_rows, self.kernels, num_alternatives)
 
     def collect(self, start: Draft, events: Sequence[Event], max_actions: int = 256) -> Text:
         """The text of a stream from that draft, at its end or before."""
         canvas = events[-1].canvas if events else start.canvas
-        ended_by = find_end(Request(start, max_actions), canvas, len(events), self.model.config.context)
+        ended_by = find_end(Request(start, max_actions), canvas, len(events), self.config.context)
         actions, scores = tuple(event.action for event in events), tuple(event.log_probability for event in events)
         alternatives = tuple(event.alternatives for event in events)
         return self._read(start, Decoded(actions, scores, canvas, ended_by, alternatives))
@@ -458,17 +441,19 @@ class Writer:
     ) -> list[Text]:
         """The texts of requests, for callers that make drafts and random numbers themselves."""
         check_sampling(sampling)
-        num_rows = max(min(self.num_rows, len(requests)), 1)
-        asked = sampling, num_rows, num_alternatives
+        if not requests:
+            return []
+        num_rows, rules = min(self.num_rows, len(requests)), requests[0].draft.rules
+        asked = rules.operators, sampling, num_rows, num_alternatives
         # Taken out while it writes, so that calls from several threads never share one.
-        engine = self._idle.pop(asked, None) or Engine(self.model, sampling, num_rows, self._steps, num_alternatives)
+        engine = self._idle.pop(asked, None) or self._engine(rules, *asked[1:])
         written = engine.write(requests)
         if self._has_graphs or num_rows == 1:
             self._idle = {asked: engine}
         return [self._read(request.draft, each) for request, each in zip(requests, written, strict=True)]
 
     def _rules(self, given: int, max_tokens: int | None = None) -> Rules:
-        config = self.model.config
+        config = self.config
         longest = config.max_length
         if max_tokens is not None:
             room = check_whole("max_tokens", max_tokens)
@@ -488,6 +473,12 @@ class Writer:
             decoded,
             tuple(self.tokenizer.decode(each) for each in find_fillings(draft, decoded.canvas)),
         )
+
+
+def _rounded(model: Transformer) -> KernelModel:
+    from reviser.decoding.cpu.step import CpuStep
+
+    return CpuStep(model, "int8").kernels
 
 
 def _keep_best(texts: Sequence[Text], best_of: int) -> list[Text]:

@@ -195,7 +195,7 @@ class ReviserSystem:
 
     def middles(self, prompts: Sequence[Prompt], samples: int = 1, seed: int = 0) -> Middles:
         """Exact from left to right, else a bound; without a suffix the middle's tokens alone, appended."""
-        encode, longest = self.writer.tokenizer.encode, self.writer.model.config.max_length
+        encode, longest = self.writer.tokenizer.encode, self.writer.config.max_length
         seen = prompts if self.sees_suffix else [replace(each, suffix="") for each in prompts]
         fitting = [each for each in seen if sum(len(encode(part)) for part in _parts(each)) <= longest]
         order = self.order if self.sees_suffix else LeftToRight()
@@ -210,7 +210,7 @@ class ReviserSystem:
 
     def flops(self, tokens: int, prompt: int = 0) -> Cost:
         """What writing that many tokens costs, an action each."""
-        return flops(self.writer.model.config, tokens, prompt=prompt)
+        return flops(self.writer.config, tokens, prompt=prompt)
 
     @property
     def precision(self) -> str:

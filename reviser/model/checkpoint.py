@@ -23,9 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from reviser import config as settings
-from reviser import tokenizer as tokenizers
-from reviser.config import ModelConfig
-from reviser.errors import CheckpointError, TokenizerError
+from reviser.errors import CheckpointError
 from reviser.files import claimed, hash_file, remove_leftovers
 from reviser.model.card import model_card
 from reviser.model.conditioning import try_canvas
@@ -37,10 +35,12 @@ from reviser.model.folder import (
     FolderConfig,
     Trained,
     Weights,
+    check_tokenizer,
     checking_weights,
     find,
     open_weights,
     read_config,
+    tokenizer_of,
 )
 from reviser.model.quantize import check_packed, fill, keep_rounded, matrices, pack, split_scales
 from reviser.model.transformer import Transformer, make_meta, num_parameters
@@ -48,7 +48,7 @@ from reviser.tokenizer import Tokenizer
 
 __all__ = [
     "CONFIG", "WEIGHTS", "FolderConfig", "Trained", "find", "read_config",
-    "save_pretrained", "from_pretrained", "pack_folder", "tokenizer_of", "check_tokenizer",
+    "save_pretrained", "from_pretrained", "from_tensors", "pack_folder", "tokenizer_of", "check_tokenizer",
     "weights", "load_weights", "read_weights", "write_weights",
 ]  # fmt: skip
 
@@ -106,10 +106,21 @@ def from_pretrained(
     folder_config, source = read_config(folder), folder / WEIGHTS
     with checking_weights(folder, folder_config):
         model = make_meta(folder_config.model)
-        _give_storage(model, device, dtype)
         tensors = read_weights(source)
         check_packed(tensors, matrices(model), folder_config.weights, str(source))
-        load_weights(model, tensors, str(source))
+        return from_tensors(model, tensors, str(source), device, dtype)
+
+
+def from_tensors(
+    model: Transformer,
+    tensors: Mapping[str, Tensor],
+    source: str,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Transformer:
+    """A model of `make_meta`, with the tensors of a file as its weights, ready to evaluate."""
+    _give_storage(model, device, dtype)
+    load_weights(model, tensors, source)
     try_canvas(model)
     return model.eval()
 
@@ -128,31 +139,6 @@ def pack_folder(spec: str | os.PathLike[str], folder: str | os.PathLike[str], we
         )  # fmt: skip
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error
-
-
-def tokenizer_of(spec: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer of a model folder or hub id; one that the folder only names is loaded by name."""
-    folder = find(spec)
-    folder_config = read_config(folder)
-    if not (folder / TOKENIZER).is_file():
-        if folder_config.missing_tokenizer is None:
-            raise CheckpointError(f"{folder} holds no {TOKENIZER}; copy the one the model was trained with there")
-        tokenizer = tokenizers.load(folder_config.missing_tokenizer)
-    else:
-        tokenizer = tokenizers.load(folder / TOKENIZER)
-        if tokenizer.sha256 != folder_config.tokenizer_sha256:
-            raise CheckpointError(f"{folder / TOKENIZER} is not the tokenizer the model was trained with")
-    check_tokenizer(folder_config.model, tokenizer)
-    return tokenizer
-
-
-def check_tokenizer(config: ModelConfig, tokenizer: Tokenizer) -> None:
-    """Refuse a tokenizer whose ids are not the model's."""
-    if (tokenizer.num_text, tokenizer.pad) != (config.num_text, config.pad):
-        raise TokenizerError(
-            f"the tokenizer has {tokenizer.num_text} tokens and pad {tokenizer.pad}, "
-            f"the model {config.num_text} and {config.pad}; give the one the model was trained with"
-        )
 
 
 def weights(model: Transformer) -> dict[str, Tensor]:

@@ -27,10 +27,12 @@ from typing import Any, Literal
 from safetensors import SafetensorError, safe_open
 
 from reviser import config as settings
+from reviser import tokenizer as tokenizers
 from reviser.config import ModelConfig
-from reviser.errors import CheckpointError, ConfigError, MissingPackageError
+from reviser.errors import CheckpointError, ConfigError, MissingPackageError, TokenizerError
 from reviser.files import hash_file
 from reviser.packages import HUB
+from reviser.tokenizer import Tokenizer
 
 CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
 RUN, CHECKPOINTS = "run.json", "checkpoints"
@@ -182,6 +184,31 @@ def read_config(folder: Path, formats: Collection[str] = (FORMAT,)) -> FolderCon
         wanted = " or ".join(f"{each} {VERSION}" for each in formats)
         raise CheckpointError(f"{path} has the format {found}; this version reads {wanted}")
     return folder_config
+
+
+def tokenizer_of(spec: str | os.PathLike[str]) -> Tokenizer:
+    """The tokenizer of a model folder or hub id; one that the folder only names is loaded by name."""
+    folder = find(spec)
+    folder_config = read_config(folder)
+    if not (folder / TOKENIZER).is_file():
+        if folder_config.missing_tokenizer is None:
+            raise CheckpointError(f"{folder} holds no {TOKENIZER}; copy the one the model was trained with there")
+        tokenizer = tokenizers.load(folder_config.missing_tokenizer)
+    else:
+        tokenizer = tokenizers.load(folder / TOKENIZER)
+        if tokenizer.sha256 != folder_config.tokenizer_sha256:
+            raise CheckpointError(f"{folder / TOKENIZER} is not the tokenizer the model was trained with")
+    check_tokenizer(folder_config.model, tokenizer)
+    return tokenizer
+
+
+def check_tokenizer(config: ModelConfig, tokenizer: Tokenizer) -> None:
+    """Refuse a tokenizer whose ids are not the model's."""
+    if (tokenizer.num_text, tokenizer.pad) != (config.num_text, config.pad):
+        raise TokenizerError(
+            f"the tokenizer has {tokenizer.num_text} tokens and pad {tokenizer.pad}, "
+            f"the model {config.num_text} and {config.pad}; give the one the model was trained with"
+        )
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from typing import TypeVar
 from reviser.decoding.cpu.step import CpuStep, has_cpu_kernels
 from reviser.decoding.presets import Sampling
 from reviser.decoding.requests import Decoded, Request, check_room
-from reviser.decoding.running_engine import RunningEngine, Told
 from reviser.decoding.writer import Writer
+from reviser.serving.running_engine import RunningEngine, Told
 
 T = TypeVar("T")
 Key = tuple[Sampling, int]

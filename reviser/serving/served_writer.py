@@ -12,7 +12,6 @@ from functools import partial
 from reviser.canvas import apply_unchecked
 from reviser.decoding.presets import DEFAULT, SCAN, Sampling
 from reviser.decoding.requests import Decoded, Event, Request
-from reviser.decoding.running_engine import Told
 from reviser.decoding.writer import NUM_ALTERNATIVES, Text, Writer
 from reviser.orders.record import Draft
 from reviser.orders.rng import Random
@@ -20,6 +19,7 @@ from reviser.proofreading.choices import Proofreading
 from reviser.proofreading.edits import Edit
 from reviser.proofreading.other_ways import find_ways
 from reviser.proofreading.rereading import scan_for
+from reviser.serving.running_engine import Told
 from reviser.serving.scheduler import Scheduler, Task, Watch
 
 TellEvent = Callable[[Event], None]
@@ -50,12 +50,12 @@ class ServedWriter(Writer):
         first."""
 
         def ask(draft: Draft) -> Decoded:
-            request = Request(draft, self.model.config.context, Random.of(0, 0, 0).state)
+            request = Request(draft, self.config.context, Random.of(0, 0, 0).state)
             sampling = replace(SCAN, scan=scan_for(Proofreading()))
             [written] = self.write([request], sampling, NUM_ALTERNATIVES)
             return written.decoded
 
-        return find_ways(text, (start, end), ask, self.tokenizer, self.model.config, self.read)
+        return find_ways(text, (start, end), ask, self.tokenizer, self.config, self.read)
 
     def follow(
         self, draft: Draft, tell: TellEvent, max_actions: int, seed: int, sampling: Sampling, number: int = 0

@@ -256,7 +256,7 @@ def propose_live(
     """What `Writer.propose` gives, with every action drawn, one draft after another."""
 
     def propose(drafts: Sequence[Draft]) -> list[Decoded]:
-        made, most = [], max_actions or writer.model.config.context
+        made, most = [], max_actions or writer.config.context
         for draft in drafts:
             events = Timed(writer.stream(draft, max_actions=most, seed=seed, sampling=sampling))
             with closing(watch(events, draft, writer.tokenizer, console, pace)) as shown:

@@ -8,9 +8,11 @@ numba's own threads end the process after a fork or under two callers at once.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -66,6 +68,35 @@ def _serve(member: int, calls: SimpleQueue[Call]) -> None:
 def threads_of(size: int) -> KernelThreads:
     """The process's own team of that size."""
     return KernelThreads(size)
+
+
+def num_threads() -> int:
+    """How many threads a step may use: what torch was told, where it is in use; else OMP_NUM_THREADS, or one for each
+    core."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_num_threads"):
+        return int(torch.get_num_threads())
+    return _default_threads()
+
+
+@cache
+def _default_threads() -> int:
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(asked) if asked.isdigit() and int(asked) else _count_cores()
+
+
+def _count_cores() -> int:
+    """Cores that this process may run on; two threads of one core would only wait for each other."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    siblings = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    cores = set()
+    for number in os.sched_getaffinity(0):
+        try:
+            cores.add(Path(siblings.format(number)).read_text())
+        except OSError:
+            cores.add(str(number))
+    return len(cores)
 
 
 if hasattr(os, "register_at_fork"):

@@ -28,8 +28,9 @@ from torch import Tensor
 from reviser import actions as ids
 from reviser.actions import Alphabet
 from reviser.canvas import Canvas, Rules
-from reviser.decoding import board as base
-from reviser.decoding.board import NUMBERS, Board, check_kernel_operators
+from reviser.decoding.board import Board
+from reviser.decoding.cpu import cells as base
+from reviser.decoding.cpu.cells import NUMBERS, check_kernel_operators
 
 STOPPING: tl.constexpr = tl.constexpr(base.STOP_ONLY)
 INSERTING: tl.constexpr = tl.constexpr(base.INSERT_ONLY)

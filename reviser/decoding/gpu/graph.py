@@ -17,7 +17,7 @@ class Graph:
     `step` must work in place on tensors that stay where they are, and must not ask the device for a value.
     """
 
-    def __init__(self, step: Callable[[], None], pool: Any = None) -> None:
+    def __init__(self, step: Callable[[], object], pool: Any = None) -> None:
         """Graphs of one `pool` share the memory they work in, so none may keep anything there."""
         self.step, self.pool, self.runs = step, pool, 0
         self._graph: torch.cuda.CUDAGraph | None = None

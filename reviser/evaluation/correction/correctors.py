@@ -123,9 +123,7 @@ class ModelCorrector:
             done.extend(made := self.writer.propose(drafts, sampling=self.sampling))
             return made
 
-        edited = proofread(
-            text, propose, self.writer.tokenizer, self.writer.model.config, self.how, read=self.writer.read
-        )
+        edited = proofread(text, propose, self.writer.tokenizer, self.writer.config, self.how, read=self.writer.read)
         num_actions, is_finished = (
             sum(len(each.actions) for each in done),
             all(each.ended_by == "model" for each in done),
@@ -145,7 +143,7 @@ class ModelCorrector:
 
     def _fits(self, text: str) -> bool:
         """Whether the model can read a text and has an action left; one too long is left as it is."""
-        config, count = self.writer.model.config, len(self.writer.tokenizer.encode(text))
+        config, count = self.writer.config, len(self.writer.tokenizer.encode(text))
         return 0 < count < min(config.max_length, config.context - WAY)
 
     def _read(self, source: str, text: Text | None, seconds: float) -> Correction:
@@ -161,7 +159,7 @@ def rewrite(writer: Writer, texts: Sequence[str], sampling: Sampling) -> list[Te
     from reviser.decoding.requests import Request
     from reviser.orders.record import Draft
 
-    config, separator = writer.model.config, writer.tokenizer.encode(SEPARATOR)
+    config, separator = writer.config, writer.tokenizer.encode(SEPARATOR)
     requests = []
     for text in texts:
         given = writer.tokenizer.encode(text) + separator

@@ -160,7 +160,7 @@ class Redrafting(Suite):
         from reviser.evaluation.revisions.redrafts import BestDrafts, RevisedDrafts, action_ratio, drafts_of
         from reviser.evaluation.systems import ReviserSystem
 
-        at_once = AT_ONCE["cuda" if "cuda" in str(system.writer.model.embedding.weight.device) else "cpu"]
+        at_once = AT_ONCE["cuda" if "cuda" in system.writer.device else "cpu"]
         names: list[str] = []
 
         def write(row: Any, *settings: Any) -> None:

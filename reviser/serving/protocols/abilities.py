@@ -29,7 +29,7 @@ def find_section(notes: str) -> str:
 
 def describe_jobs(writer: Writer) -> dict[str, dict[str, Any]]:
     """Each job of the page: whether the model can do it and, where it cannot, why."""
-    operators, trained = set(writer.model.config.operators), parse_jobs(writer.jobs)
+    operators, trained = set(writer.config.operators), parse_jobs(writer.jobs)
 
     def learned(name: str) -> bool:
         # Where it is not known what a model was trained on, it may try.
@@ -74,7 +74,7 @@ def make_job_routes(service: Service) -> APIRouter:
             "limits": describe_limits(writer),
             "is_warm": service.scheduler.num_actions > 0,
             "max_characters": config.max_characters,
-            "max_tokens": min(writer.model.config.max_length, writer.model.config.context),
+            "max_tokens": min(writer.config.max_length, writer.config.context),
         }
 
     return routes

@@ -96,7 +96,7 @@ def make_edit_routes(service: Service) -> APIRouter:
 
     def check(text: str) -> None:
         try:
-            check_can_edit(service.writer.model.config, service.writer.name)
+            check_can_edit(service.writer.config, service.writer.name)
         except Exception as error:
             raise RequestError(501, str(error)) from None
         check_given(service.config, text=text)

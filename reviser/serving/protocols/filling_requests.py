@@ -68,7 +68,7 @@ def make_filling_routes(service: Service) -> APIRouter:
             raise RequestError(400, f"n times best_of is {count}, and {allowed}", "n")
         limits = GapLimits(body.max_tokens, body.min_length, body.max_length)
         if body.clip:
-            parts = clip_parts(parts, writer.tokenizer, writer.model.config)
+            parts = clip_parts(parts, writer.tokenizer, writer.config)
         asked = limits, body.n, body.best_of, body.max_actions, body.seed or 0, body.sampling(), NUM_ALTERNATIVES
         texts = await service.answer(client, lambda writer: writer.fill(parts, *asked))
         return JSONResponse({"model": writer.name, "fillings": [describe_filling(text) for text in texts]})

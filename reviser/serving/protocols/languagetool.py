@@ -144,7 +144,7 @@ def make_languagetool_routes(service: Service) -> APIRouter:
     @routes.post("/v2/check", summary="What a model would correct in a text", openapi_extra=described)
     async def check(client: Request) -> Response:
         try:
-            check_can_edit(service.writer.model.config, service.writer.name)
+            check_can_edit(service.writer.config, service.writer.name)
         except Exception as error:
             raise RequestError(501, str(error)) from None
         given = await read_fields(client)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from reviser.decoding.running_engine import Told
 from reviser.serving.failures import RequestError
+from reviser.serving.running_engine import Told
 
 HALF = "\ufffd"
 """What is read of a character whose other bytes are missing."""

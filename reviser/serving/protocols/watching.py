@@ -66,7 +66,7 @@ class TrajectoryBody(SamplingBody):
         before, behind = (self.prompt or self.prefix or "", self.suffix or "")
         if not self.clip:
             return before, behind
-        parts = clip_parts([before, self.text or "", behind], writer.tokenizer, writer.model.config)
+        parts = clip_parts([before, self.text or "", behind], writer.tokenizer, writer.config)
         return parts[0], parts[-1]
 
     def draft(self, writer: Writer, around: tuple[str, str]) -> Draft:
@@ -77,7 +77,7 @@ class TrajectoryBody(SamplingBody):
         return writer.gaps(around, GapLimits(gap_limit(self.max_tokens, "gap")))
 
     def _edit(self, writer: Writer, text: str, left: str, right: str) -> Draft:
-        config = writer.model.config
+        config = writer.config
         check_can_edit(config, writer.name)
         rules = Rules(config.alphabet, frozenset(config.operators), max_length=config.max_length)
         protected = [] if self.words is None else find_protected(text, "text", self.words)
@@ -121,7 +121,7 @@ class Watching:
         check_given(service.config, **texts)
         self.around = body.around(service.writer)
         self.draft = body.draft(service.writer, self.around)
-        check_room(self.draft, service.writer.model.config, body.max_actions)
+        check_room(self.draft, service.writer.config, body.max_actions)
         self._tokenizer, self._names = service.writer.tokenizer, names
 
     def events(self) -> AsyncIterator[dict[str, str]]:

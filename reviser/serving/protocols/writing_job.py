@@ -138,7 +138,7 @@ class WritingJob:
 
     def _only_grows(self, writer: Writer) -> bool:
         """Whether what has been written cannot change any more."""
-        operators = set(writer.model.config.operators)
+        operators = set(writer.config.operators)
         return not operators - GOING_BACK and (not operators or not self.sampling.moves)
 
     def is_append_only(self, writer: Writer) -> bool:

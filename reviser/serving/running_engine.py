@@ -27,8 +27,9 @@ import torch
 
 from reviser.canvas import Rules
 from reviser.decoding.cpu.step import Steps
-from reviser.decoding.engine import HOST_EVERY, Engine, keep_valid
+from reviser.decoding.engine import Engine
 from reviser.decoding.requests import Alternatives, Decoded, Request, check_room
+from reviser.decoding.row_loop import keep_valid
 from reviser.decoding.sampling import PAPER, Sampling
 from reviser.errors import ConfigError
 from reviser.model.transformer import Transformer
@@ -137,8 +138,7 @@ class RunningEngine(Engine):
         budgets = [budget for budget, owner in zip(self.budgets, self.owners, strict=True) if owner is not None]
         if not budgets:
             return StepNews([], [])
-        look_every = 1 if self.device.type == "cpu" else HOST_EVERY
-        count = max(min(look_every, max(budgets)), 1)
+        count = max(min(self.look_every, max(budgets)), 1)
         for _ in range(count):
             self._advance(self._board_here)
         self.budgets = [budget - count for budget in self.budgets]
