@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -242,3 +243,53 @@ def test_threads_without_torch_are_those_asked_for_or_the_cores() -> None:
         assert found.stdout.strip() == wanted
     assert num_threads() == torch.get_num_threads()
     assert _count_cores() >= 1
+
+
+FRESH = """
+import hashlib
+import numpy as np
+from reviser.config import CanvasConfig, ModelConfig
+from reviser.decoding.cpu.array_engine import ArrayEngine
+from reviser.decoding.cpu.kernel_model import Held, KernelModel, KernelWeights
+from reviser.decoding.cpu.file_weights import matrix_shapes, vector_sizes, TABLES, head_of
+from reviser.decoding.cpu.array_chooser import ArrayChooser
+from reviser.decoding.requests import Request
+from reviser.decoding.presets import Sampling
+from reviser.orders.record import Draft
+from reviser.canvas import Rules
+numbers, digest = np.random.default_rng(7), hashlib.sha256()
+for norm, activation, scaled in (("rms", "relu2", True), ("layer", "gelu", True), ("rms", "swiglu", False)):
+    config = ModelConfig(
+        num_text=300, pad=299, num_layers=3, width=96, num_heads=3, ff_width=200, context=200, norm=norm,
+        qk_norm=True, activation=activation, operators=("jump", "delete", "replace"), pointer_width=16, pointer_ahead=2,
+        canvas=CanvasConfig("window", window=3, slot_width=8),
+    )
+    def floats(*shape):
+        return (numbers.normal(size=shape) * 0.3).astype(np.float32)
+    shapes = matrix_shapes(config)
+    held = {
+        name: Held(numbers.integers(-127, 128, shape).astype(np.int8), np.abs(floats(shape[0])) / 50)
+        if scaled else Held(floats(*shape)) for name, shape in shapes.items()
+    }
+    tables = {name: held[name].floats for name in shapes if name in TABLES}
+    rest = {name: floats(size) for name, size in vector_sizes(config).items()}
+    matrices = {name: held[name] for name in shapes if name not in TABLES or name == head_of(config)}
+    model = KernelModel(config, KernelWeights(matrices, {**tables, **rest}))
+    rules = Rules(config.alphabet, frozenset(config.operators), max_length=190)
+    drafts = [Draft.continuation(numbers.integers(0, 299, size).tolist(), rules) for size in (0, 3, 40, 77)]
+    asked = [Request(draft, 99, number) for number, draft in enumerate(drafts)]
+    for written in ArrayEngine(model, Sampling(stop_bias=-5.0, calm=True, no_repeat=3), 2).write(asked):
+        digest.update(np.array(written.actions).tobytes() + np.array(written.log_probabilities).tobytes())
+print(digest.hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_kernels_from_the_cache_compute_what_they_did_when_they_were_compiled(tmp_path: Path) -> None:
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    runs = [
+        subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True, env=environment)
+        for _ in range(2)
+    ]
+    assert len(runs[0].stdout.strip()) == 64
+    assert runs[0].stdout == runs[1].stdout

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -36,6 +37,9 @@ MLP_NORM, MLP_NORM_BIAS, UP, UP_SCALES, UP_BIAS, DOWN, DOWN_SCALES, DOWN_BIAS = 
 EMBEDDING, POSITIONS, TABLE, PROJECTION, PROJECTION_SCALES, NORM, NORM_BIAS, HEAD, HEAD_SCALES = range(9)
 GELU, RELU2, SWIGLU = range(3)
 
+ROUNDED = np.int16 if platform.machine().lower() in ("x86_64", "amd64") else np.int8
+"""What a rounded vector is held in, -127 to 127. An ARM core multiplies bytes with bytes; an x86 core widens both to 16
+bits first, which one half of is done here, once for all rows of a matrix."""
 SPINS = 2000
 """Looks at the others before the core is offered to somebody else."""
 
@@ -75,7 +79,11 @@ class Scratch(NamedTuple):
 
 
 # Sums may be taken in any order, which vectorised ones need; NaN and infinity keep their meaning.
-jit = compiled.jit(fastmath={"reassoc", "contract", "nsz", "arcp"})
+_FAST = {"reassoc", "contract", "nsz", "arcp"}
+jit = compiled.jit(fastmath=_FAST)
+# A callee becomes part of its caller. Left apart, the process that compiles it runs a copy which LLVM saw alone, and
+# one that loads the caller from the cache another, whose sums may be in another order.
+part = compiled.jit(fastmath=_FAST, forceinline=True)
 
 
 def intrinsic(emit: Callable[..., Any]) -> Any:
@@ -142,7 +150,7 @@ else:
         return 0
 
 
-@jit
+@part
 def _meet(arrivals: Array, size: int, target: int) -> int:
     """Wait until `target` arrivals were counted, this one included; the target of the next meeting."""
     if size > 1:
@@ -155,17 +163,17 @@ def _meet(arrivals: Array, size: int, target: int) -> int:
     return target + size
 
 
-@jit
+@part
 def _vector(address: int, size: int) -> Array:
     return carray(_float_pointer(address), (size,))
 
 
-@jit
+@part
 def _share(count: int, member: int, size: int) -> tuple[int, int]:
     return count * member // size, count * (member + 1) // size
 
 
-@jit
+@part
 def _multiply(
     matrix: Array, rows: int, band: int, columns: int, x: Array, scratch: Scratch, out: Array, share: tuple[int, int]
 ) -> None:
@@ -184,7 +192,7 @@ def _multiply(
             _multiply_floats(carray(_float_pointer(matrix[0]), (rows, columns)), x, out, first, last)
 
 
-@jit
+@part
 def _multiply_floats(weights: Array, x: Array, out: Array, first: int, last: int) -> None:
     """Four rows of x for one look at the weights."""
     N, columns, zero = len(x), weights.shape[1], np.float32(0)
@@ -204,7 +212,7 @@ def _multiply_floats(weights: Array, x: Array, out: Array, first: int, last: int
             out[n, r] = a
 
 
-@jit
+@part
 def _multiply_bytes(weights: Array, scales: Array, x: Scratch, out: Array, first: int, last: int) -> None:
     """One sum at a time, written so that LLVM finds the instructions for products of bytes."""
     for r in range(first, last):
@@ -215,7 +223,7 @@ def _multiply_bytes(weights: Array, scales: Array, x: Scratch, out: Array, first
             out[n, r] = np.float32(total) * scales[r] * x.scales[n]
 
 
-@jit
+@part
 def _round_rows(x: Array, columns: int, out: Array, scales: Array) -> None:
     """Each row as int8, and the scale that gives it back."""
     for n in range(len(x)):
@@ -227,15 +235,15 @@ def _round_rows(x: Array, columns: int, out: Array, scales: Array) -> None:
         scales[n] = top / np.float32(127)
         inverse = np.float32(127) / top if top > 0 else np.float32(0)
         for j in range(columns):
-            out[n, j] = np.int8(_nearest(x[n, j] * inverse))
+            out[n, j] = ROUNDED(_nearest(x[n, j] * inverse))
 
 
-@jit
+@part
 def _nearest(value: Any) -> Any:
     return np.int32(value + (np.float32(0.5) if value > 0 else np.float32(-0.5)))
 
 
-@jit
+@part
 def _exp(value: Any) -> Any:
     """e to a power, to 1e-6 of it; unlike the library's it can be vectorised. 2^n is made of bits."""
     power = min(max(value, np.float32(-87)), np.float32(88)) * np.float32(1.44269504)
@@ -247,7 +255,7 @@ def _exp(value: Any) -> Any:
     return series * _of_bits(np.int32((whole + np.int32(127)) << np.int32(23)))
 
 
-@jit
+@part
 def _erf(value: Any) -> Any:
     """To 4e-7: a rational function, fitted between the points behind which erf is 1 and -1 to a float32."""
     x = min(max(value, np.float32(-3.95)), np.float32(3.95))
@@ -259,7 +267,7 @@ def _erf(value: Any) -> Any:
     return x * above / below
 
 
-@jit
+@part
 def _normalise(x: Array, shape: KernelShape, weight: int, bias: int, out: Array) -> None:
     """LayerNorm or RMSNorm of every row, by addresses of its weight and bias."""
     d, gains = shape.width, _vector(weight, shape.width)
@@ -278,14 +286,14 @@ def _normalise(x: Array, shape: KernelShape, weight: int, bias: int, out: Array)
             _add(out[n], _vector(bias, d), np.int64(0), d)
 
 
-@jit
+@part
 def _add(out: Array, values: Array, first: Any, last: int) -> None:
     own, added = out[first:last], values[first:last]
     for j in range(len(own)):
         own[j] += added[j]
 
 
-@jit
+@part
 def _embed(
     rows: Array, actions: Array, windows: Array, positions: Array, shape: KernelShape, trunk: Array, scratch: Scratch,
     out: Array, share: tuple[int, int],
@@ -306,7 +314,7 @@ def _embed(
             _add(out[n], _vector(trunk[POSITIONS] + 4 * d * positions[n], d), share[0], share[1])
 
 
-@jit
+@part
 def _turn(x: Array, norm: int, turns: Array) -> None:
     """QK-norm and rotary position of one head's query or key, in place, where the model has them."""
     D = len(x)
@@ -322,7 +330,7 @@ def _turn(x: Array, norm: int, turns: Array) -> None:
         x[j], x[j + D // 2] = a * cos - b * sin, b * cos + a * sin
 
 
-@jit
+@part
 def _attend(query: Array, keys: Array, values: Array, shares: Array, out: Array) -> None:
     """One head of one row: softmax of the query's products with all keys, and the values in those shares."""
     T, D = keys.shape
@@ -360,7 +368,7 @@ def _attend(query: Array, keys: Array, values: Array, shares: Array, out: Array)
         out[j] /= total
 
 
-@jit
+@part
 def _attend_heads(
     rows: Array, positions: Array, table: Array, memory: Array, context: int, shape: KernelShape, turns: Array,
     qkv: Array, out: Array, share: tuple[int, int],
@@ -383,7 +391,7 @@ def _attend_heads(
             _attend(q, keys[:seen], values[:seen], shares, out[n, first:last])
 
 
-@jit
+@part
 def _activate(units: Array, shape: KernelShape, bias: int, share: tuple[int, int]) -> None:
     """The MLP's activation of a share of its units, in place."""
     half, one, first, second = np.float32(0.5), np.float32(1), share[0], share[0] + shape.ff_width
@@ -404,7 +412,7 @@ def _activate(units: Array, shape: KernelShape, bias: int, share: tuple[int, int
                 own[j] *= gated[j] / (one + _exp(-own[j]))
 
 
-@jit
+@part
 def _add_product(
     matrix: Array, columns: int, x: Array, bias: Any, scratch: Scratch, product: Array, out: Array,
     share: tuple[int, int],
@@ -471,10 +479,10 @@ def score(member: int, size: int, arrivals: Array, matrix: Array, hidden: Array,
     _meet(arrivals, size, size)
 
 
-@jit
+@part
 def _scratch(rows: int, columns: int) -> Scratch:
     floats, scales = np.empty((rows, columns), np.float32), np.empty(rows, np.float32)
-    return Scratch(floats, np.empty((rows, columns), np.int8), scales)
+    return Scratch(floats, np.empty((rows, columns), ROUNDED), scales)
 
 
 @jit
