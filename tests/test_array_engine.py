@@ -261,8 +261,8 @@ numbers, digest = np.random.default_rng(7), hashlib.sha256()
 for norm, activation, scaled in (("rms", "relu2", True), ("layer", "gelu", True), ("rms", "swiglu", False)):
     config = ModelConfig(
         num_text=300, pad=299, num_layers=3, width=96, num_heads=3, ff_width=200, context=200, norm=norm,
-        qk_norm=True, activation=activation, operators=("jump", "delete", "replace"), pointer_width=16, pointer_ahead=2,
-        canvas=CanvasConfig("window", window=3, slot_width=8),
+        qk_norm=True, activation=activation, operators=("jump", "delete", "replace"), pointer_width=16,
+        pointer_ahead=2, canvas=CanvasConfig("window", window=3, slot_width=8),
     )
     def floats(*shape):
         return (numbers.normal(size=shape) * 0.3).astype(np.float32)

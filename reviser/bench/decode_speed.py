@@ -3,8 +3,8 @@
 All of it in one run, on random weights, so only ratios mean something: prompts of 35 tokens, 128 actions or tokens,
 temperature 0.9 and top-k 50. The bare loop has the same trunk, cache and kind of step and no canvas, window or mask.
 A model that JUMPs is measured beside the same one with MOVEs instead, which has no pointer.
-On a CPU every kind of step is measured: torch's, the numba kernels' in float32, and theirs in int8; on a GPU that of
-the Triton kernels, as a CUDA graph in both loops.
+On a CPU every kind of step is measured: torch's, the numba kernels' in float32, and theirs in int8, for which the
+engine is the one without torch; on a GPU that of the Triton kernels, as a CUDA graph in both loops.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from torch import Tensor
 from reviser.canvas import Rules
 from reviser.config import CanvasConfig, ModelConfig
 from reviser.decoding.backends import Reads, steps_for
+from reviser.decoding.cpu.array_engine import ArrayEngine
+from reviser.decoding.cpu.kernel_model import KernelCache
 from reviser.decoding.cpu.step import CpuStep, Steps, has_cpu_kernels
 from reviser.decoding.drafts import DraftInputs
 from reviser.decoding.engine import Engine, Request
@@ -107,7 +109,7 @@ def _measure_steps(
 ) -> dict[str, Any]:
     device = seeing.embedding.weight.device
     tokens = torch.randint(0, seeing.config.num_text - 1, (batch, PROMPT), device=device)
-    engine = Engine(seeing, NEVER_STOP, batch, _make_steps(seeing, kind))
+    engine = _make_engine(seeing, kind, batch)
     bare = Bare(blind, _make_steps(blind, kind), batch)
     runs: dict[str, Callable[[int], None]] = {
         "ours": lambda count: _run_ours(engine, tokens, count),
@@ -116,7 +118,7 @@ def _measure_steps(
         "bare_short": lambda count: bare.run(tokens, 1),
     }
     if moving is not None:
-        beside = Engine(moving, NEVER_STOP, batch, _make_steps(moving, kind))
+        beside = _make_engine(moving, kind, batch)
         runs["moving"] = lambda count: _run_ours(beside, tokens, count)
         runs["moving_short"] = lambda count: _run_ours(beside, tokens, 1)
     if gpt2 is not None:
@@ -149,19 +151,26 @@ def _measure_steps(
     return row
 
 
+def _make_engine(model: Transformer, kind: str, batch: int) -> Engine | ArrayEngine:
+    steps = _make_steps(model, kind)
+    if kind == "numba int8" and isinstance(steps, CpuStep):
+        return ArrayEngine(steps.kernels, NEVER_STOP, batch)
+    return Engine(model, NEVER_STOP, batch, steps)
+
+
 def _make_steps(model: Transformer, kind: str) -> Steps:
     if kind == "quickest":
         return steps_for(model)
     return model if kind == "torch" else CpuStep(model, "int8" if kind == "numba int8" else "float32")
 
 
-def _row_bytes(cache: Cache) -> int:
+def _row_bytes(cache: Cache | KernelCache) -> int:
     """What one row of a cache takes."""
     pointers = () if cache.pointers is None else (cache.pointers,)
     return sum(tensor[:1].nbytes for tensor in (*cache.keys, *cache.values, *pointers))
 
 
-def _bytes_read(model: Transformer, cache: Cache, kind: str, batch: int, length: int) -> float:
+def _bytes_read(model: Transformer, cache: Cache | KernelCache, kind: str, batch: int, length: int) -> float:
     """Weights, and the keys and values of `length` steps in every row: what a step cannot do without."""
     size = 1 if kind == "numba int8" else model.embedding.weight.element_size()
     return num_multiplied(model.config) * size + batch * _row_bytes(cache) * length / (cache.context + 1)
@@ -197,7 +206,7 @@ def _now(device: str) -> float:
     return time.perf_counter()
 
 
-def _run_ours(engine: Engine, tokens: Tensor, count: int) -> None:
+def _run_ours(engine: Engine | ArrayEngine, tokens: Tensor, count: int) -> None:
     config = engine.model.config
     rules = Rules(config.alphabet, frozenset(config.operators), max_length=config.max_length)
     engine.write(

@@ -23,8 +23,8 @@ import numpy as np
 
 from reviser import compiled
 from reviser.actions import JUMP, MOVES, NUM_SPECIAL, REPLACE, STOP, Alphabet
+from reviser.decoding.cpu import step_kernels as kernels
 from reviser.decoding.cpu.cells import Array
-from reviser.decoding.cpu.step_kernels import log_softmax
 from reviser.decoding.presets import GREEDY, STILL, TIES, Sampling, calm_bits
 from reviser.orders.rng import GOLDEN
 
@@ -252,6 +252,29 @@ def scan_arrays(
 
 
 jit = compiled.jit()
+
+
+@kernels.jit
+def log_softmax(scores: Array, valid: Array, num_text: int, pad: int) -> None:
+    """In place, over the actions that masks [N] allow: bit j is for action num_text + j, the last one for text."""
+    low, num_special = np.float32(-np.inf), scores.shape[1] - num_text
+    for n in range(len(scores)):
+        row, top, total = scores[n], low, np.float32(0)
+        row[pad] = low
+        for j in range(num_special):
+            if not (valid[n] >> j) & 1:
+                row[num_text + j] = low
+        if not valid[n] >> num_special:
+            for j in range(num_text):
+                row[j] = low
+        for j in range(len(row)):
+            top = row[j] if row[j] > top else top
+        for j in range(len(row)):
+            # _exp of what is not allowed is small, but not 0.
+            total += kernels._exp(row[j] - top) if row[j] > low else np.float32(0)
+        shift = top + np.float32(math.log(total))
+        for j in range(len(row)):
+            row[j] -= shift
 
 
 @jit

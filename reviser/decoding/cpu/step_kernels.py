@@ -8,8 +8,8 @@ needs what the others wrote, four times a layer:
 
 Norms are cheaper done by every member than waited for. A matrix is float32 [rows, columns], or int8 with a scale for
 each row; then what it is multiplied with is rounded to int8 as well, with one scale a vector, and sums are int32.
-They stand in one file because numba's cache does not notice a changed callee elsewhere. Slices that fill arrays
-compile messages, literal numbers a callee again: there are neither. N rows, d width, D head width, F units.
+Slices that fill arrays compile messages, literal numbers a callee again: there are neither. N rows, d width, D head
+width, F units.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ EMBEDDING, POSITIONS, TABLE, PROJECTION, PROJECTION_SCALES, NORM, NORM_BIAS, HEA
 GELU, RELU2, SWIGLU = range(3)
 
 ROUNDED = np.int16 if platform.machine().lower() in ("x86_64", "amd64") else np.int8
-"""What a rounded vector is held in, -127 to 127. An ARM core multiplies bytes with bytes; an x86 core widens both to 16
-bits first, which one half of is done here, once for all rows of a matrix."""
+"""What rounded vectors are held in: ARM multiplies bytes with bytes, x86 would widen each vector for every row."""
 SPINS = 2000
 """Looks at the others before the core is offered to somebody else."""
 
@@ -81,8 +80,8 @@ class Scratch(NamedTuple):
 # Sums may be taken in any order, which vectorised ones need; NaN and infinity keep their meaning.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 jit = compiled.jit(fastmath=_FAST)
-# A callee becomes part of its caller. Left apart, the process that compiles it runs a copy which LLVM saw alone, and
-# one that loads the caller from the cache another, whose sums may be in another order.
+# A callee becomes part of its caller: the process that compiles it would run a copy of its own, whose sums may be in
+# another order than those of the caller that others load.
 part = compiled.jit(fastmath=_FAST, forceinline=True)
 
 
@@ -483,26 +482,3 @@ def score(member: int, size: int, arrivals: Array, matrix: Array, hidden: Array,
 def _scratch(rows: int, columns: int) -> Scratch:
     floats, scales = np.empty((rows, columns), np.float32), np.empty(rows, np.float32)
     return Scratch(floats, np.empty((rows, columns), ROUNDED), scales)
-
-
-@jit
-def log_softmax(scores: Array, valid: Array, num_text: int, pad: int) -> None:
-    """In place, over the actions that masks [N] allow: bit j is for action num_text + j, the last one for text."""
-    low, num_special = np.float32(-np.inf), scores.shape[1] - num_text
-    for n in range(len(scores)):
-        row, top, total = scores[n], low, np.float32(0)
-        row[pad] = low
-        for j in range(num_special):
-            if not (valid[n] >> j) & 1:
-                row[num_text + j] = low
-        if not valid[n] >> num_special:
-            for j in range(num_text):
-                row[j] = low
-        for j in range(len(row)):
-            top = row[j] if row[j] > top else top
-        for j in range(len(row)):
-            # _exp of what is not allowed is small, but not 0.
-            total += _exp(row[j] - top) if row[j] > low else np.float32(0)
-        shift = top + np.float32(math.log(total))
-        for j in range(len(row)):
-            row[j] -= shift
