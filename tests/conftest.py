@@ -21,7 +21,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tools")]
 # `make test` tries fewer cases of each law than `make test-all`, where a test does not say how many.
-for profile, more in (("quick", {"max_examples": 40}), ("whole", {"max_examples": 100})):
+for profile, more in (("quick", {"max_examples": 25}), ("whole", {"max_examples": 100})):
     settings.register_profile(profile, deadline=None, derandomize=bool(os.environ.get("CI")), **more)
 settings.load_profile("quick")
 

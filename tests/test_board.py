@@ -242,6 +242,7 @@ def test_invalid_actions_spoil_their_own_row_alone(operators: frozenset[str], nu
     assert wild.age[1] == 5
 
 
+@pytest.mark.slow
 def test_nothing_moves_in_memory_and_a_step_is_one_graph() -> None:
     """What a CUDA graph needs; dynamo refuses a whole graph where a value would go to the host."""
 

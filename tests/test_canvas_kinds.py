@@ -281,6 +281,7 @@ def test_what_data_and_the_card_ask_of_a_kind_needs_no_torch(tmp_path: Path) -> 
     assert done.stdout.splitlines() == wanted
 
 
+@pytest.mark.slow
 def test_an_installed_package_adds_a_kind_by_an_entry_point(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(EXAMPLE.read_text("utf8").replace('register_canvas("distance", Distance)', ""))
     (tmp_path / "broken.py").write_text("Kind = 3\n")

@@ -336,6 +336,7 @@ def test_the_shipped_model_is_the_default_and_decodes_in_int8(
     assert score("--model", model) != score("--model", model, "--weights", "int8")
 
 
+@pytest.mark.slow
 def test_writing_does_not_load_torchs_compiler(model: str) -> None:
     code = (
         "import sys; from reviser.cli import main; main(sys.argv[1:]); "

@@ -84,9 +84,9 @@ OTHERS = {"kernel": CALLER, "parts": PARTS, "inner": INNER, "constants": "STEP, 
     ("file", "before", "after", "found"),
     [
         ("parts", "+ once(value)", "+ 3 * once(value)", "82 0"),
-        ("inner", "1 * value", "5 * value", "202 0"),
-        ("constants", "= 2,", "= 4,", "44 0"),
-        ("constants", "2, 0, 0", "2, 8, 0", "50 0"),
+        pytest.param("inner", "1 * value", "5 * value", "202 0", marks=pytest.mark.slow),
+        pytest.param("constants", "= 2,", "= 4,", "44 0", marks=pytest.mark.slow),
+        pytest.param("constants", "2, 0, 0", "2, 8, 0", "50 0", marks=pytest.mark.slow),
         ("constants", "2, 0, 0", "2, 0, 9", "42 1"),
     ],
 )

@@ -191,6 +191,7 @@ def cut_after(number: int, error: type[BaseException] = PowerCut) -> Callable[[P
 Cut = tuple[int, float, int]
 
 
+@pytest.mark.slow
 @given(cuts=st.lists(st.tuples(st.integers(1, 40), st.sampled_from([0.0, 99.0]), st.integers(50, 900)), max_size=4))
 @settings(max_examples=20)
 def test_an_interrupted_preparation_ends_with_the_same_bytes(

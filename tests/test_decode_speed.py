@@ -22,6 +22,7 @@ def test_it_times_the_engine_and_the_bare_step_with_every_kind_of_step(capsys: p
     assert all(row["ours_actions_per_s"] > 0 and row["ours_over_bare_time"] > 0 for row in result["rows"])
 
 
+@pytest.mark.slow
 def test_it_times_transformers_where_it_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("transformers")
     assert main(["bench", "decode", *TINY, "--new", "8"]) == 0

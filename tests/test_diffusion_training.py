@@ -194,6 +194,7 @@ def test_families_are_found_by_name_and_others_can_be_added(data, monkeypatch):
     assert trainer.train()
 
 
+@pytest.mark.slow
 def test_training_imports_no_diffusion_model_until_one_is_asked_for():
     code = "import sys, reviser.training.api; sys.exit(any('diffusion' in name for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -178,6 +178,7 @@ def test_numbers_go_from_host_to_host_and_never_over_a_device() -> None:
         dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_all_processes_keep_off_a_run_that_is_trained_elsewhere(data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert start(data, run, *CHANGES, more=["--steps", 1]) == 0

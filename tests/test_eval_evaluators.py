@@ -164,6 +164,7 @@ def test_a_missing_module_says_what_to_install() -> None:
         evaluators.require("nowhere")
 
 
+@pytest.mark.slow
 def test_a_hub_id_is_read_from_the_cache_on_this_machine(tmp_path: Path) -> None:
     """In a process of its own: the hub's library reads its settings once."""
     commit = "0" * 40

@@ -282,8 +282,8 @@ def fill_disk(words: Sequence[object], num_bytes: int, log: Path) -> None:
 @pytest.mark.parametrize(
     ("num_bytes", "text"),
     [
-        (60_000, "cannot save the checkpoint of step 8: "),
-        pytest.param(2_000, "cannot write {run}/metrics.jsonl: ", marks=pytest.mark.slow),
+        pytest.param(60_000, "cannot save the checkpoint of step 8: ", marks=pytest.mark.slow),
+        (2_000, "cannot write {run}/metrics.jsonl: "),
     ],
 )
 def test_a_full_disk_is_named_and_the_last_checkpoint_stays(
@@ -363,6 +363,7 @@ def test_a_run_is_continued_by_one_process_at_a_time(
     assert losses(run) == losses(whole)
 
 
+@pytest.mark.slow
 def test_a_run_in_the_making_is_continued_by_nobody(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

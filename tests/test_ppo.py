@@ -107,7 +107,7 @@ def test_training_gives_the_log_probabilities_that_the_engine_reports(name, max_
         assert [step for step, guided in enumerate(rollout.is_guided) if not guided] == steps.tolist()
 
 
-@pytest.mark.parametrize("advantage", ["value", pytest.param("group", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("advantage", [pytest.param(each, marks=pytest.mark.slow) for each in ("value", "group")])
 def test_a_judges_wish_is_learned(data, tmp_path, model_folder, advantage):
     out = tmp_path / "run"
     changes = {"train__steps": 6, "ppo__candidates": 8, "ppo__kl_weight": 0.0, "ppo__epochs": 3}
