@@ -13,7 +13,7 @@
 | drafts as arrays and tensors | `drafts.draft_arrays`, `drafts.draft_inputs` |
 | many canvases as tensors | `board.Board` |
 | which implementation of step, board and chooser decodes | `backends` |
-| numba kernels for few rows on a CPU, in float32 and int8, on arrays | `cpu.kernel_model`, `cpu.array_board`, `cpu.array_chooser` |
+| numba kernels for few rows on a CPU | `cpu.kernel_model`, `cpu.array_board`, `cpu.array_chooser` |
 | the same behind torch's tensors | `cpu.step`, `cpu.board`, `cpu.sampling` |
 | the same by Triton kernels and CUDA graphs on a GPU | `gpu.step`, `gpu.board`, `gpu.sampling`, `gpu.graph` |
 """
