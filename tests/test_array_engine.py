@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from test_decoding_jumps import AHEAD, requests
 from test_engine import samplings
 
 from reviser.actions import Alphabet
+from reviser.canvas import Rules
 from reviser.config import ModelConfig
 from reviser.decoding.cpu.array_chooser import scan_arrays, score_landing_arrays, uniform_arrays
 from reviser.decoding.cpu.array_engine import ArrayEngine
@@ -29,7 +31,9 @@ from reviser.decoding.cpu.step import CpuStep, transformer_of
 from reviser.decoding.cpu.threads import _count_cores, num_threads
 from reviser.decoding.engine import Engine
 from reviser.decoding.reading import score_tokens
-from reviser.decoding.sampling import uniform
+from reviser.decoding.requests import Request
+from reviser.decoding.row_loop import RowLoop
+from reviser.decoding.sampling import Sampling, uniform
 from reviser.decoding.scanning import scan
 from reviser.decoding.writer import Writer
 from reviser.errors import CheckpointError, ConfigError
@@ -37,6 +41,7 @@ from reviser.files import hash_file
 from reviser.model.checkpoint import from_pretrained, save_pretrained
 from reviser.model.folder import read_config
 from reviser.model.pointer import score_landings
+from reviser.orders.record import Draft
 from reviser.tokenizer import load
 
 BYTES = load("bytes")
@@ -88,6 +93,23 @@ def test_events_and_a_second_call_are_those_of_the_engine(sampling, num_rows, da
         assert found.log_probability == pytest.approx(wanted.log_probability, abs=1e-4)
         shown = [[score for _, score in each.alternatives] for each in (found, wanted)]
         assert shown[0] == pytest.approx(shown[1], abs=1e-4)
+
+
+@pytest.mark.parametrize("num_rows", [2, 5])
+def test_not_even_the_last_bit_depends_on_the_rows_beside(num_rows: int) -> None:
+    config = replace(AHEAD["window"].config, width=96, num_heads=3, ff_width=150, pointer_width=48)
+    steps = CpuStep(make_model(config, 5), "int8")
+    rules = Rules(config.alphabet, JUMPING, max_length=24)
+    asked = [Request(Draft.continuation(list(range(n)), rules), 30, n) for n in range(9)]
+    sampling = Sampling(1.2, 0, stop_bias=-3.0, jump_bias=2.0)
+    makers: list[Callable[[int], RowLoop]] = [
+        lambda num_rows: ArrayEngine(steps.kernels, sampling, num_rows, 4),
+        lambda num_rows: Engine(steps.model, sampling, num_rows, steps, 4),
+    ]
+    for make in makers:
+        alone = [make(1).write([request])[0] for request in asked]
+        assert make(num_rows).write(asked) == alone
+        assert sum(config.alphabet.is_jump(action) for each in alone for action in each.actions) > 20
 
 
 def test_no_rows_are_refused() -> None:

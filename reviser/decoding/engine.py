@@ -30,7 +30,7 @@ from reviser.actions import JUMP
 from reviser.canvas import Rules
 from reviser.decoding.backends import Reads, board_for, chooser_for, steps_for
 from reviser.decoding.board import Board
-from reviser.decoding.cpu.array_chooser import ChoiceLog, record_actions
+from reviser.decoding.cpu.array_chooser import ChoiceLog, record_actions, score_landing_arrays
 from reviser.decoding.cpu.step import Steps
 from reviser.decoding.drafts import draft_inputs
 from reviser.decoding.requests import Decoded, Event, Request
@@ -206,7 +206,7 @@ class Engine(RowLoop):
         sampling, valid = self.sampling, board.valid()
         log_p = self.chooser.log_probabilities(self.stepper.logits(self.hidden), valid)
         if sampling.scan and self.cache.pointers is not None and self._has_landings(board):
-            landings = score_landings(self._queries(), self.cache.pointers, board.landings())
+            landings = self._score_landings(board)
             found = scan(log_p, landings, board.cursor, self.steps == 0, self.model.config.alphabet, sampling.scan)
             return Chosen(found.rows, found.actions, log_p, found.landed)
         rows = self.chooser.draw(
@@ -231,8 +231,21 @@ class Engine(RowLoop):
         return self.chooser.land(rows, self._queries(), keys, board.landings(), chances)
 
     def _queries(self) -> Tensor:
-        assert self.model.pointer is not None
-        return self.model.pointer.query(self.hidden)
+        pointer = self.model.pointer
+        assert pointer is not None
+        if self.device.type == "cpu":
+            # Row by row: a product of matrices may add in another order when there are more rows.
+            return torch.stack([pointer.query(row) for row in self.hidden])
+        return pointer.query(self.hidden)
+
+    def _score_landings(self, board: Board) -> Tensor:
+        """[B, L + 1] the log-probabilities of where a JUMP of each row goes."""
+        keys = self.cache.pointers
+        assert keys is not None
+        queries, births = self._queries(), board.landings()
+        if self.device.type == "cpu" and keys.dtype == torch.float32:
+            return torch.from_numpy(score_landing_arrays(*(each.numpy() for each in (queries, keys, births))))
+        return score_landings(queries, keys, births)
 
     def _take(self, board: Board, choice: Chosen) -> None:
         """Record actions and their scores, execute them, and take the model's next step."""
@@ -272,8 +285,7 @@ class Engine(RowLoop):
         """The log-probabilities [B, A] with those of all landings in place of the last row's."""
         if self.cache.pointers is None or not self._has_landings(board):
             return log_p
-        landings = score_landings(self._queries(), self.cache.pointers, board.landings())
-        return torch.cat([log_p[:, :-1], log_p[:, -1:] + landings], dim=1)
+        return torch.cat([log_p[:, :-1], log_p[:, -1:] + self._score_landings(board)], dim=1)
 
     def _has_landings(self, board: Board) -> bool:
         return self.cache.pointers is not None and "jump" in board.operators

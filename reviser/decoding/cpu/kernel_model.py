@@ -193,8 +193,8 @@ class KernelModel:
 
     def queries(self, hidden: Array) -> Array:
         """[n, d] to the pointer's queries [n, P], scaled."""
-        scaled: Array = hidden @ self._query_floats.T
-        return scaled
+        # Row by row: a product of matrices may add in another order when there are more rows.
+        return np.stack([self._query_floats @ row for row in hidden])
 
     @cached_property
     def _query_floats(self) -> Array:
