@@ -6,8 +6,10 @@ TEST_STAMP := .venv/.installed-for-tests
 # Not in constraints.txt, for torch with CUDA brings the Triton that it was built with.
 TRITON := triton==3.9.0
 
-# One process per core, and what a process compiles is there for the others and for the next run.
-PYTEST := PYTHONDONTWRITEBYTECODE= NUMBA_CACHE_DIR=$(CURDIR)/.venv/numba $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
+# One process per core and one more, for some tests wait; what a process compiles is there for the others and for the
+# next run.
+WORKERS = $(shell $(PYTHON) -c "import os; print(min(8, 1 + (os.cpu_count() or 1)))")
+PYTEST = PYTHONDONTWRITEBYTECODE= NUMBA_CACHE_DIR=$(CURDIR)/.venv/numba $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Not a word about other programs among what the build has to say.
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -92,7 +92,7 @@ def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:
     assert torch.allclose(found, expected, rtol=1e-4, atol=1e-4 * size)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(configs, st.integers(1, 6), st.integers(1, 3), st.data())
 def test_steps_and_logits_are_the_models_after_any_history(config, num_rows, threads, data):
     torch.set_num_threads(threads)

@@ -12,6 +12,7 @@ from reviser.cli import main
 TINY = ["--recipe", "debug", "--vocabulary", "300", "--set", "model.context=200", "--set", "data.row=256"]
 
 
+@pytest.mark.slow
 def test_it_times_the_engine_and_the_bare_step_with_every_kind_of_step(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "decode", *TINY, "--batch", "1,3", "--no-transformers", "--new", "8", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)

@@ -76,7 +76,7 @@ def batches(draw: st.DrawFn) -> tuple[Pair, list[Row]]:
 
 
 @given(batches(), st.integers(0, 1 << 30))
-@settings(max_examples=16 if torch.cuda.is_available() else 5)
+@settings(max_examples=16 if torch.cuda.is_available() else 3)
 def test_the_fast_board_is_the_plain_one_after_every_action(batch: tuple[Pair, list[Row]], number: int) -> None:
     (pair, rows), chance = batch, random.Random(number)
     pair.check()

@@ -126,6 +126,7 @@ def test_a_judges_wish_is_learned(data, tmp_path, model_folder, advantage):
     assert any((out / "tensorboard").iterdir())
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_bit_equal(data, tmp_path, model_folder):
     same = {"train__accumulate": 2, "ppo__action_penalty": 0.01, "ppo__type_weight": 0.1}
     runs = [tmp_path / name for name in ("whole", "halves")]
@@ -142,6 +143,7 @@ def test_a_resumed_run_is_bit_equal(data, tmp_path, model_folder):
     assert any(not torch.equal(given[name], first[name]) for name in given)
 
 
+@pytest.mark.slow
 def test_the_kl_weight_holds_the_model_where_it_began(data, tmp_path, model_folder):
     found = []
     for number, weight in enumerate((0.0, 30.0)):
