@@ -8,19 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from test_filling import fill_both
 from test_mistakes import PROSE, prose_table
 from tiny import make_trainer, settings, write_prose
 
-from reviser.actions import Alphabet
+from reviser.actions import NUM_SPECIAL, Alphabet
 from reviser.canvas import Rules
 from reviser.config import CanvasConfig
 from reviser.data.corpus import prepare
 from reviser.data.drawing import EDITS
-from reviser.data.examples import JobConfig, heldout_examples
-from reviser.data.packing import Packer
+from reviser.data.examples import Examples, JobConfig, heldout_examples
+from reviser.data.packing import Packed, Packer
 from reviser.data.shards import Shards
 from reviser.data.slots import Slots, heldout_drafts
 from reviser.errors import ConfigError, DataError
@@ -230,3 +231,40 @@ def test_a_model_learns_to_edit_or_to_rewrite(folder: Path, more: tuple[str, ...
     after = trainer.train()["edit"]
     assert after.nats_per_token < before.nats_per_token
     assert before.num_examples == after.num_examples == 8
+
+
+def label_plainly(packed: Packed, examples: Examples) -> npt.NDArray[np.int32]:
+    """The labels of rows where all that a finished text begins with is learned too."""
+    labels = packed.labels.copy()
+    for i, (row, col, _) in enumerate(packed.places.tolist()):
+        given = examples.draft(i, RULES).actions
+        for step, (action, token) in enumerate(zip(given, examples.text(i), strict=False)):
+            if action != token:
+                break
+            labels[row, col + step] = token
+    return labels
+
+
+@pytest.mark.parametrize("jobs", [JOBS, replace(JOBS, gaps=(1, 3), sparse=0.2, corrected=0.5, cut_stops=False)])
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_text_begins_with_is_learned_where_asked(folder: Path, jobs: JobConfig, seed: int) -> None:
+    slots, packed = open_slots(folder, jobs), []
+    for packer in (PACKER, replace(PACKER, learn_given=True)):
+        examples = slots.examples(slots.shuffle(seed, 0)[:60], seed, 0)
+        packed.append(packer.pack(examples))
+    without, learned = packed
+    assert np.array_equal(learned.actions, without.actions)
+    assert np.array_equal(learned.labels, label_plainly(without, examples))
+    is_more = (learned.labels >= 0) & (without.labels < 0)
+    assert is_more.sum() > 100
+    assert (learned.valid[is_more] >> NUM_SPECIAL & 1).all()
+    # Nothing is learned behind a mistake.
+    for i in np.flatnonzero(examples.drafted):
+        given, text, (row, col, _) = examples.draft(i, RULES).canvas.tokens, examples.text(i), learned.places[i]
+        if given != text[: len(given)]:
+            assert (learned.labels[row, col : col + len(given)] < 0).any()
+
+
+def test_who_writes_drafts_anew_does_not_learn_them() -> None:
+    with pytest.raises(ConfigError, match=r"^jobs.learn_given with jobs.rewrites learns to make mistakes; set one"):
+        JobConfig(edit=0.5, rewrites=True, learn_given=True)

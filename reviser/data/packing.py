@@ -21,7 +21,7 @@ from reviser.canvas import Rules
 from reviser.config import CanvasConfig
 from reviser.data.drawing import draw_examples, exact_log_q, history_sizes
 from reviser.data.examples import Examples, join_examples
-from reviser.data.filling import RowArrays, fill
+from reviser.data.filling import RowArrays, fill, learn_given
 from reviser.data.workers import can_send
 from reviser.orders.draw import Rows
 from reviser.orders.kernels import jit
@@ -86,6 +86,8 @@ class Packer:
     context: int | None = None
     """Longest example in positions; longer ones get a shorter target. None: no limit but the row."""
     longest_canvas: int = 512
+    learn_given: bool = False
+    """Whether what is given carries labels too, as far as the finished text begins with it."""
 
     @property
     def slow_draw(self) -> str:
@@ -126,7 +128,10 @@ class Packer:
         num_cells = longest + 1 if self.canvas.has_rows else 0
         has_cursors = self.canvas.has_cursor
         arrays = RowArrays.blank(num_rows, self.row, self.rules, width, num_cells, has_cursors)
-        fill(example_table(examples, places), examples, drawn, self.rules, arrays, self.order)
+        table = example_table(examples, places)
+        fill(table, examples, drawn, self.rules, arrays, self.order)
+        if self.learn_given:
+            learn_given(table, examples.tokens, arrays.actions, arrays.labels)
         num_actions = np.bincount(places[:, 0], sizes, num_rows).astype(np.int64)
         mark_padding(
             num_actions, self.context or self.row, self.rules.alphabet.pad, self.rules.alphabet.none, arrays.actions,

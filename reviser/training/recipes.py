@@ -125,7 +125,7 @@ def joint_small(alphabet: Alphabet) -> RunConfig:
     config = edit_small(alphabet)
     jobs = replace(
         config.data.jobs, prefix=(0, 128), length=(16, 448), gap=(1, 127), suffix=(1, 127), infill=0.5, gaps=(1, 6),
-        sparse=0.1, edit=0.65, pairs=0.18, cut_stops=False,
+        sparse=0.1, edit=0.65, pairs=0.18, cut_stops=False, learn_given=True,
     )  # fmt: skip
     return replace(
         config,

@@ -42,9 +42,10 @@ class ReviserFamily:
     def make_packer(self, settings: RunConfig, tokenizer: Tokenizer | None) -> Packer:
         order = parse_order(settings.data.order)
         # Noise may fill a canvas beyond its final text.
-        longest = settings.data.jobs.longest if order.has_likelihood else settings.model.max_length
+        data, model = settings.data, settings.model
+        longest = data.jobs.longest if order.has_likelihood else model.max_length
         rules = with_ends(settings.rules, order, tokenizer)
-        return Packer(order, rules, settings.model.canvas, settings.data.row, settings.model.context, longest)
+        return Packer(order, rules, model.canvas, data.row, model.context, longest, data.jobs.learn_given)
 
     def make_heldout(self, settings: RunConfig, shards: Shards, count: int, job: Job) -> Heldout | None:
         order, train = parse_order(settings.data.order), settings.train

@@ -188,6 +188,8 @@ class RunConfig:
                 f"data.jobs.{'edit' if jobs.edit else 'pairs'} takes the operators jump and delete; "
                 f"model.operators is {','.join(self.model.operators)}"
             )
+        if jobs.learn_given and self.family != "reviser":
+            raise ConfigError(f"data.jobs.learn_given is for models that edit; family={self.family} reads both sides")
         if jobs.num_inner:
             setting = "gaps" if jobs.gaps[1] > 1 else "sparse"
             if self.family != "reviser":
