@@ -31,6 +31,7 @@ from reviser.mistakes.table_file import save_table
 from reviser.orders.registry import parse_order
 from reviser.orders.rng import Random
 from reviser.tokenizer import load
+from reviser.training.api import _note_pairs
 
 RULES = Rules(Alphabet(257, 256), frozenset({"jump", "delete", "replace"}), max_length=400)
 JOBS = JobConfig((0, 12), (4, 28), (4, 28), (1, 9), infill=0.5, edit=0.5, pairs=0.25, draft=(4, 60), around=(1, 20))
@@ -249,7 +250,7 @@ def label_plainly(packed: Packed, examples: Examples) -> npt.NDArray[np.int32]:
 @pytest.mark.parametrize("seed", range(6))
 def test_what_a_text_begins_with_is_learned_where_asked(folder: Path, jobs: JobConfig, seed: int) -> None:
     slots, packed = open_slots(folder, jobs), []
-    for packer in (PACKER, replace(PACKER, learn_given=True)):
+    for packer in (PACKER, replace(PACKER, learn_given=1.0)):
         examples = slots.examples(slots.shuffle(seed, 0)[:60], seed, 0)
         packed.append(packer.pack(examples))
     without, learned = packed
@@ -258,6 +259,13 @@ def test_what_a_text_begins_with_is_learned_where_asked(folder: Path, jobs: JobC
     is_more = (learned.labels >= 0) & (without.labels < 0)
     assert is_more.sum() > 100
     assert (learned.valid[is_more] >> NUM_SPECIAL & 1).all()
+    half = replace(PACKER, learn_given=0.5).pack(slots.examples(slots.shuffle(seed, 0)[:60], seed, 0))
+    is_like = []
+    for row, col, size in half.places:
+        here = row, slice(col, col + size)
+        is_like.append([np.array_equal(half.labels[here], each.labels[here]) for each in packed])
+    assert all(any(pair) for pair in is_like)
+    assert 0.25 < np.mean([like for like, other in is_like if like != other]) < 0.75
     # Nothing is learned behind a mistake.
     for i in np.flatnonzero(examples.drafted):
         given, text, (row, col, _) = examples.draft(i, RULES).canvas.tokens, examples.text(i), learned.places[i]
@@ -266,5 +274,29 @@ def test_what_a_text_begins_with_is_learned_where_asked(folder: Path, jobs: JobC
 
 
 def test_who_writes_drafts_anew_does_not_learn_them() -> None:
-    with pytest.raises(ConfigError, match=r"^jobs.learn_given with jobs.rewrites learns to make mistakes; set one"):
-        JobConfig(edit=0.5, rewrites=True, learn_given=True)
+    with pytest.raises(
+        ConfigError, match=r"^jobs.learn_given with jobs.rewrites learns to make mistakes; set learn_given to 0$"
+    ):
+        JobConfig(edit=0.5, rewrites=True, learn_given=0.5)
+
+
+def test_pairs_that_would_be_learned_by_heart_are_noted(folder: Path) -> None:
+    trainer = make_trainer(folder, *EDITING, "train.steps=3000", "model.max_length=256")
+    note = _note_pairs(trainer)
+    found = re.fullmatch(
+        r"note: each of (\d+) pairs will be read about (\d+) times and learned by heart; with "
+        r"--set data.jobs.pairs=([\d.]+) it is read about 16 times",
+        note,
+    )
+    assert found
+    assert int(found[1]) == len(trainer.slots.pairs)
+    # As a run of its own counts them.
+    num, counts = 0, np.zeros(len(trainer.slots.cuts), np.int64)
+    for epoch in range(40):
+        examples = trainer.slots.examples(trainer.slots.shuffle(1, epoch), 1, epoch)
+        num += int(trainer.packer.draw(examples).sizes.sum())
+        counts += np.bincount(examples.document[trainer.slots.cuts[examples.document] > 0], minlength=len(counts))
+    positions = 3000 * trainer.settings.train.rows * trainer.settings.data.row
+    assert int(found[2]) == pytest.approx(counts[trainer.slots.pairs].mean() * positions / num, rel=0.2)
+    assert _note_pairs(make_trainer(folder, *EDITING, "train.steps=3", "model.max_length=256")) == ""
+    assert _note_pairs(make_trainer(folder)) == ""

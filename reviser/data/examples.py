@@ -98,8 +98,8 @@ class JobConfig:
     """Share of examples to infill of which only one to six words are given."""
     cut_stops: bool = True
     """Whether STOP is learned behind every continuation; else it is where documents end, so texts get as long."""
-    learn_given: bool = False
-    """Whether what is given is learned too, as far as the finished text begins with it; a mistake ends it."""
+    learn_given: float = 0.0
+    """Share of examples of which what is given is learned too, as far as the finished text begins with it."""
 
     def __post_init__(self) -> None:
         for name in ("prefix", "length", "gap", "suffix", "draft", "around"):
@@ -112,11 +112,11 @@ class JobConfig:
                 f"jobs.gaps={low},{high} is not a range of 1 to {(self.length[1] + 1) // 2} gaps (half of "
                 "jobs.length); write it as low,high"
             )
-        for name in ("infill", "from_start", "edit", "pairs", "corrected", "sparse"):
+        for name in ("infill", "from_start", "edit", "pairs", "corrected", "sparse", "learn_given"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"jobs.{name}={getattr(self, name)} is not a share between 0 and 1")
         if self.learn_given and self.rewrites:
-            raise ConfigError("jobs.learn_given with jobs.rewrites learns to make mistakes; set one of them to false")
+            raise ConfigError("jobs.learn_given with jobs.rewrites learns to make mistakes; set learn_given to 0")
 
     @property
     def longest(self) -> int:

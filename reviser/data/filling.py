@@ -93,16 +93,18 @@ def fill_by_kernel(table: Array, examples: Examples, drawn: Rows, rules: Rules, 
 
 
 @jit
-def learn_given(table: Array, tokens: Array, actions: Array, labels: Array) -> None:
-    """Label what is given in filled rows as well, as far as each finished text begins with it."""
+def learn_given(table: Array, is_chosen: Array, tokens: Array, actions: Array, labels: Array) -> None:
+    """Label what is given to chosen examples of filled rows, as far as each finished text begins with it."""
     for k in range(len(table)):
+        if not is_chosen[table[k, 3]]:
+            continue
         row, col, first = table[k, 0], table[k, 1], table[k, 4]
         num_given = table[k, 5] + table[k, 7] + table[k, 9]
         for j in range(11, table.shape[1], 2):
             num_given += table[k, j]
         for j in range(num_given):
             token = actions[row, col + j + 1]
-            # What is kept lies within prefix, target and suffix, so text never ends here.
+            # A draft may be longer than its text.
             if j >= table[k, 5] + table[k, 6] + table[k, 7] or token != tokens[first + j]:
                 break
             labels[row, col + j] = token

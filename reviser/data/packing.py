@@ -20,7 +20,7 @@ import numpy.typing as npt
 from reviser.canvas import Rules
 from reviser.config import CanvasConfig
 from reviser.data.drawing import draw_examples, exact_log_q, history_sizes
-from reviser.data.examples import Examples, join_examples
+from reviser.data.examples import Examples, draw_chances, join_examples
 from reviser.data.filling import RowArrays, fill, learn_given
 from reviser.data.workers import can_send
 from reviser.orders.draw import Rows
@@ -86,8 +86,8 @@ class Packer:
     context: int | None = None
     """Longest example in positions; longer ones get a shorter target. None: no limit but the row."""
     longest_canvas: int = 512
-    learn_given: bool = False
-    """Whether what is given carries labels too, as far as the finished text begins with it."""
+    learn_given: float = 0.0
+    """Share of examples of which what is given carries labels too, as far as the finished text begins with it."""
 
     @property
     def slow_draw(self) -> str:
@@ -131,7 +131,8 @@ class Packer:
         table = example_table(examples, places)
         fill(table, examples, drawn, self.rules, arrays, self.order)
         if self.learn_given:
-            learn_given(table, examples.tokens, arrays.actions, arrays.labels)
+            is_chosen = draw_chances(self.learn_given, examples.states.copy())
+            learn_given(table, is_chosen, examples.tokens, arrays.actions, arrays.labels)
         num_actions = np.bincount(places[:, 0], sizes, num_rows).astype(np.int64)
         mark_padding(
             num_actions, self.context or self.row, self.rules.alphabet.pad, self.rules.alphabet.none, arrays.actions,

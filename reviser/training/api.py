@@ -245,8 +245,9 @@ def _start(asked: _Request, team: Team, display: Display, held: ExitStack) -> tu
             run.discard()
         raise
     display.say(f"run {run.folder}: {_describe(settings, shards)}")
-    if note := _note_repeats(settings, len(shards), shards.num_tokens):
-        display.say(note)
+    for note in (_note_repeats(settings, len(shards), shards.num_tokens), _note_pairs(trainer)):
+        if note:
+            display.say(note)
     return run, trainer
 
 
@@ -326,6 +327,8 @@ def _enter(held: ExitStack, context: AbstractContextManager[None]) -> str:
 
 MANY_STARTS, MANY_TIMES = 0.5, 3
 """A share of stretches that begin documents, and how often those may be read, before anything is said."""
+MANY_PAIRS = 16
+"""How often each pair may be read before anything is said."""
 
 
 def _make_trainer(settings: RunConfig, shards: Shards, heldout: Shards, team: Team, run: Run) -> Trainer:
@@ -361,4 +364,22 @@ def _note_repeats(settings: RunConfig, num_documents: int, num_tokens: int) -> s
     return (
         f"note: {jobs.from_start:.0%} of the stretches begin a document, so the same {beginnings:,} tokens are read "
         f"about {times:.0f} times; with --set data.jobs.from_start=0.3 the rest of the documents is read too"
+    )
+
+
+def _note_pairs(trainer: Trainer) -> str:
+    """What to say where pairs would be read so often that they are learned by heart."""
+    settings, slots = trainer.settings, trainer.slots
+    if not slots.num_paired:
+        return ""
+    some = slots.examples(slots.shuffle(0, 0)[:256], 0, 0)
+    num_positions = settings.train.steps * settings.train.rows * settings.data.row
+    num_examples = num_positions / float(trainer.packer.draw(some).sizes.mean())
+    times = num_examples * slots.num_paired / len(slots) / len(slots.pairs)
+    if times < MANY_PAIRS:
+        return ""
+    share = settings.data.jobs.pairs * MANY_PAIRS / times
+    return (
+        f"note: each of {len(slots.pairs):,} pairs will be read about {times:.0f} times and learned by heart; with "
+        f"--set data.jobs.pairs={share:.1g} it is read about {MANY_PAIRS} times"
     )
