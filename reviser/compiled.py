@@ -27,7 +27,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-from numba.core import caching
+from numba.core import caching, extending
 from numba.core.dispatcher import Dispatcher
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -37,6 +37,7 @@ OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 _CacheFile: Any = caching.IndexDataCacheFile  # untyped
+_Intrinsic: Any = extending._Intrinsic
 
 
 class CheckedCache(_CacheFile):  # type: ignore[misc]
@@ -110,6 +111,8 @@ def stamp_of(function: Callable[..., Any]) -> bytes:
         for name, value in _read_by(each):
             if isinstance(value, Dispatcher):
                 waiting.append(value.py_func)
+            elif isinstance(value, _Intrinsic):
+                digest.update(_hash_source(value._defn.__code__.co_filename))
             elif isinstance(value, np.ndarray):
                 digest.update(f"{name} {value.dtype} {value.shape}".encode() + value.tobytes())
             elif isinstance(value, bool | int | float | str | bytes | tuple | np.generic):

@@ -65,10 +65,11 @@ print(add(20), sum(add.stats.cache_hits.values()))
 PARTS = """
 from reviser import compiled
 from inner import once
+from machine import same
 
 @compiled.jit()
 def twice(value):
-    return once(value) + once(value)
+    return same(once(value)) + once(value)
 """
 INNER = """
 from reviser import compiled
@@ -77,13 +78,27 @@ from reviser import compiled
 def once(value):
     return 1 * value
 """
-OTHERS = {"kernel": CALLER, "parts": PARTS, "inner": INNER, "constants": "STEP, MORE, OTHER = 2, 0, 0\n"}
+MACHINE = """
+from numba.extending import intrinsic
+
+@intrinsic
+def same(typing, value):
+    return value(value), lambda context, builder, signature, given: builder.add(given[0], given[0].type(0))
+"""
+OTHERS = {
+    "kernel": CALLER,
+    "parts": PARTS,
+    "inner": INNER,
+    "machine": MACHINE,
+    "constants": "STEP, MORE, OTHER = 2, 0, 0\n",
+}
 
 
 @pytest.mark.parametrize(
     ("file", "before", "after", "found"),
     [
         ("parts", "+ once(value)", "+ 3 * once(value)", "82 0"),
+        ("machine", "type(0)", "type(7)", "49 0"),
         pytest.param("inner", "1 * value", "5 * value", "202 0", marks=pytest.mark.slow),
         pytest.param("constants", "= 2,", "= 4,", "44 0", marks=pytest.mark.slow),
         pytest.param("constants", "2, 0, 0", "2, 8, 0", "50 0", marks=pytest.mark.slow),

@@ -13,12 +13,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "reviser"
-FLOW = ("errors", "files", "compiled", "packages", "plugins", "cluster", "actions", "config", "canvas", "tokenizer",
-        "token_marks", "orders", "mistakes", "data", "model", "proofreading", "decoding", "training", "diffusion",
-        "hub", "bench", "reports", "evaluation", "drafting", "own_states", "paper", "viewer", "serving", "batch",
-        "cli")  # fmt: skip
-TORCHLESS = ("errors", "files", "compiled", "packages", "plugins", "config", "actions", "canvas", "tokenizer",
-             "token_marks", "orders", "mistakes", "data", "proofreading", "reports")  # fmt: skip
+FLOW = ("errors", "files", "compiled", "machine_code", "packages", "plugins", "cluster", "actions", "config",
+        "canvas", "tokenizer", "token_marks", "orders", "mistakes", "data", "model", "proofreading", "decoding",
+        "training", "diffusion", "hub", "bench", "reports", "evaluation", "drafting", "own_states", "paper", "viewer",
+        "serving", "batch", "cli")  # fmt: skip
+TORCHLESS = ("errors", "files", "compiled", "machine_code", "packages", "plugins", "config", "actions", "canvas",
+             "tokenizer", "token_marks", "orders", "mistakes", "data", "proofreading", "reports")  # fmt: skip
 VERSIONS = {"board.py", "sampling.py", "step.py"}
 """Names that decoding/, decoding/cpu and decoding/gpu share, for they are versions of one thing."""
 SOURCES = sorted(PACKAGE.rglob("*.py"))

@@ -39,6 +39,7 @@ from reviser.decoding.cpu import prompt_tiles
 from reviser.decoding.cpu import step_kernels as kernels
 from reviser.decoding.cpu.prompt_tiles import LANES, helper, multiply_bytes, multiply_floats, stay_apart
 from reviser.decoding.cpu.step_kernels import Array, KernelShape
+from reviser.machine_code import bits_of, float_pointer, of_bits
 
 
 class Prompts(NamedTuple):
@@ -112,9 +113,9 @@ def _round(x: Array, columns: int, panels: Panels, share: tuple[int, int]) -> No
             tops[lane] = 0
         for j in range(columns):
             for lane in range(low, high):
-                tops[lane] = max(tops[lane], kernels._bits_of(panel[j, lane]) & np.int32(0x7FFFFFFF))
+                tops[lane] = max(tops[lane], bits_of(panel[j, lane]) & np.int32(0x7FFFFFFF))
         for lane in range(low, high):
-            top, place = kernels._of_bits(tops[lane]), start + np.int64(lane)
+            top, place = of_bits(tops[lane]), start + np.int64(lane)
             row, panels.scales[place] = panels.bytes[place], top / np.float32(127)
             inverse = np.float32(127) / top if top > 0 else np.float32(0)
             for j in range(columns):
@@ -157,7 +158,7 @@ def _show(prompts: Prompts, shape: KernelShape, trunk: Array, panels: Panels, sh
     """The windows of a share of the lanes, as the input of their projection."""
     stay_apart()
     e, W = shape.slot_width, panels.x.shape[2]
-    table = carray(kernels._float_pointer(trunk[kernels.TABLE]), (shape.num_tokens, e))
+    table = carray(float_pointer(trunk[kernels.TABLE]), (shape.num_tokens, e))
     for n in range(share[0], min(share[1], len(prompts.rows))):
         for j in range(shape.slots * e):
             panels.normed[n // W, j, n % W] = table[prompts.windows[n, j // e], j % e]
@@ -208,8 +209,8 @@ def _attend_heads(
                 for j in range(D):
                     own[part, j] = rows[j, lane]
             start = 4 * D * places * (prompts.rows[n] * H + head)
-            keys = carray(kernels._float_pointer(memory[0] + start), (places, D))
-            values = carray(kernels._float_pointer(memory[1] + start), (places, D))
+            keys = carray(float_pointer(memory[0] + start), (places, D))
+            values = carray(float_pointer(memory[1] + start), (places, D))
             kernels._turn(own[0], table[kernels.Q_NORM], turns[place])
             kernels._turn(own[1], table[kernels.K_NORM], turns[place])
             for j in range(D):

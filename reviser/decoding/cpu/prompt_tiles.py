@@ -23,11 +23,11 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from llvmlite import binding, ir  # type: ignore[import-untyped]
-from numba import config, core, njit
+from numba import config, njit
 
-from reviser.decoding.cpu.step_kernels import Array, intrinsic, types
+from reviser.decoding.cpu.step_kernels import Array
+from reviser.machine_code import INT32, INT64, cgutils, intrinsic, types
 
-cgutils: Any = core.cgutils
 settings: Any = config
 
 IS_ARM = platform.machine() in ("aarch64", "arm64")
@@ -79,7 +79,7 @@ def helper(function: Function) -> Function:
     return cast(Function, compiled(function))
 
 
-FLOAT, INT32, INT64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+FLOAT = ir.FloatType()
 STRIP, FOUR = ir.VectorType(FLOAT, LANES), ir.VectorType(FLOAT, 4)
 CHUNK, SUMS = ir.VectorType(ir.IntType(8), BYTES), ir.VectorType(INT32, 4 if HAS_DOTS else 8)
 

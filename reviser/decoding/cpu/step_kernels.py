@@ -15,20 +15,27 @@ width, F units.
 from __future__ import annotations
 
 import math
-import os
 import platform
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import core, extending
 from numba.np.numpy_support import carray
 
 from reviser import compiled
+from reviser.machine_code import (
+    CHUNK,
+    arrive,
+    arrived,
+    bits_of,
+    byte_pointer,
+    float_pointer,
+    of_bits,
+    offer_core,
+    sum_products,
+)
 
 Array = npt.NDArray[Any]
-types: Any = core.types
 
 # Where a layer's addresses stand in its row of the table, then those of no layer; 0: there is none. A matrix is
 # followed by its scales.
@@ -85,86 +92,22 @@ jit = compiled.jit(fastmath=_FAST)
 part = compiled.jit(fastmath=_FAST, forceinline=True)
 
 
-def intrinsic(emit: Callable[..., Any]) -> Any:
-    return extending.intrinsic(emit)
-
-
-@intrinsic
-def _float_pointer(typing: Any, address: Any) -> Any:
-    return types.CPointer(types.float32)(types.int64), _to_pointer
-
-
-@intrinsic
-def _byte_pointer(typing: Any, address: Any) -> Any:
-    return types.CPointer(types.int8)(types.int64), _to_pointer
-
-
-def _to_pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-
-@intrinsic
-def _bits_of(typing: Any, value: Any) -> Any:
-    """A float32's bits as int32."""
-    return types.int32(types.float32), _to_bits
-
-
-@intrinsic
-def _of_bits(typing: Any, bits: Any) -> Any:
-    return types.float32(types.int32), _to_bits
-
-
-def _to_bits(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
-
-
-@intrinsic
-def _arrive(typing: Any, arrivals: Any) -> Any:
-    """Add 1 to the first of an int64 array, whoever else does so at the same time."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        return builder.atomic_rmw("add", data, context.get_constant(types.int64, 1), "seq_cst")
-
-    return types.int64(arrivals), emit
-
-
-@intrinsic
-def _arrived(typing: Any, arrivals: Any) -> Any:
-    """The first of an int64 array, read anew; what its writers wrote before is seen afterwards."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        return builder.load_atomic(data, "seq_cst", 8)
-
-    return types.int64(arrivals), emit
-
-
-if os.name == "posix":
-    _offer_core = types.ExternalFunction("sched_yield", types.intc())
-else:
-
-    @jit
-    def _offer_core() -> int:
-        return 0
-
-
 @part
 def _meet(arrivals: Array, size: int, target: int) -> int:
     """Wait until `target` arrivals were counted, this one included; the target of the next meeting."""
     if size > 1:
-        _arrive(arrivals)
+        arrive(arrivals)
         spins = 0
-        while _arrived(arrivals) < target:
+        while arrived(arrivals) < target:
             spins += 1
             if spins > SPINS:
-                _offer_core()
+                offer_core()
     return target + size
 
 
 @part
 def _vector(address: int, size: int) -> Array:
-    return carray(_float_pointer(address), (size,))
+    return carray(float_pointer(address), (size,))
 
 
 @part
@@ -186,9 +129,9 @@ def _multiply(
         first, last = start + share[0], start + share[1]
         if matrix[1]:
             scales = _vector(matrix[1], rows)
-            _multiply_bytes(carray(_byte_pointer(matrix[0]), (rows, columns)), scales, scratch, out, first, last)
+            _multiply_bytes(carray(byte_pointer(matrix[0]), (rows, columns)), scales, scratch, out, first, last)
         else:
-            _multiply_floats(carray(_float_pointer(matrix[0]), (rows, columns)), x, out, first, last)
+            _multiply_floats(carray(float_pointer(matrix[0]), (rows, columns)), x, out, first, last)
 
 
 @part
@@ -213,13 +156,30 @@ def _multiply_floats(weights: Array, x: Array, out: Array, first: int, last: int
 
 @part
 def _multiply_bytes(weights: Array, scales: Array, x: Scratch, out: Array, first: int, last: int) -> None:
-    """One sum at a time, written so that LLVM finds the instructions for products of bytes."""
     for r in range(first, last):
         for n in range(len(out)):
-            total = np.int32(0)
-            for j in range(weights.shape[1]):
-                total = np.int32(total + np.int32(weights[r, j]) * np.int32(x.bytes[n, j]))
-            out[n, r] = np.float32(total) * scales[r] * x.scales[n]
+            out[n, r] = np.float32(_sum_bytes(weights[r], x.bytes[n])) * scales[r] * x.scales[n]
+
+
+if ROUNDED is np.int16:
+
+    @part
+    def _sum_bytes(weights: Array, x: Array) -> Any:
+        whole = len(weights) - len(weights) % CHUNK
+        total = sum_products(weights.ctypes.data, x.ctypes.data, whole)
+        for j in range(whole, len(weights)):
+            total = np.int32(total + np.int32(weights[j]) * np.int32(x[j]))
+        return total
+
+else:
+
+    @part
+    def _sum_bytes(weights: Array, x: Array) -> Any:
+        """Written so that LLVM finds the instructions for products of bytes."""
+        total = np.int32(0)
+        for j in range(len(weights)):
+            total = np.int32(total + np.int32(weights[j]) * np.int32(x[j]))
+        return total
 
 
 @part
@@ -229,8 +189,8 @@ def _round_rows(x: Array, columns: int, out: Array, scales: Array) -> None:
         # Magnitudes are ordered as their bits are, and a vector of integers has a maximum where NaN needs no care.
         bits = np.int32(0)
         for j in range(columns):
-            bits = max(bits, _bits_of(x[n, j]) & np.int32(0x7FFFFFFF))
-        top = _of_bits(bits)
+            bits = max(bits, bits_of(x[n, j]) & np.int32(0x7FFFFFFF))
+        top = of_bits(bits)
         scales[n] = top / np.float32(127)
         inverse = np.float32(127) / top if top > 0 else np.float32(0)
         for j in range(columns):
@@ -251,7 +211,7 @@ def _exp(value: Any) -> Any:
     series = np.float32(1 / 720)
     for term in (120, 24, 6, 2, 1, 1):
         series = series * x + np.float32(1 / term)
-    return series * _of_bits(np.int32((whole + np.int32(127)) << np.int32(23)))
+    return series * of_bits(np.int32((whole + np.int32(127)) << np.int32(23)))
 
 
 @part
@@ -300,7 +260,7 @@ def _embed(
     """A share of the columns of the action's embedding, with its position's and its window's where there are any."""
     d, e, columns = shape.width, shape.slot_width, shape.slots * shape.slot_width
     if shape.slots:
-        table = carray(_float_pointer(trunk[TABLE]), (shape.num_tokens, e))
+        table = carray(float_pointer(trunk[TABLE]), (shape.num_tokens, e))
         for n in range(len(rows)):
             for j in range(columns):
                 scratch.floats[n, j] = table[windows[rows[n], 0, j // e], j % e]
@@ -381,8 +341,8 @@ def _attend_heads(
             first, last = head * D, (head + 1) * D
             q, k, v = qkv[n, first:last], qkv[n, d + first : d + last], qkv[n, 2 * d + first : 2 * d + last]
             start = 4 * D * places * (rows[n] * H + head)
-            keys = carray(_float_pointer(memory[0] + start), (places, D))
-            values = carray(_float_pointer(memory[1] + start), (places, D))
+            keys = carray(float_pointer(memory[0] + start), (places, D))
+            values = carray(float_pointer(memory[1] + start), (places, D))
             _turn(q, table[Q_NORM], turn)
             _turn(k, table[K_NORM], turn)
             for j in range(D):
