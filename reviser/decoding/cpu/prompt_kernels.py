@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.np.numpy_support import carray
 
+from reviser import machine_code
 from reviser.decoding.cpu import prompt_tiles
 from reviser.decoding.cpu import step_kernels as kernels
 from reviser.decoding.cpu.prompt_tiles import LANES, helper, multiply_bytes, multiply_floats, stay_apart
@@ -344,7 +345,7 @@ def _make_read(digest: int) -> Any:
 
 
 def _digest() -> int:
-    sources = (Path(str(module.__file__)).read_bytes() for module in (kernels, prompt_tiles))
+    sources = (Path(str(module.__file__)).read_bytes() for module in (kernels, prompt_tiles, machine_code))
     return int(hashlib.sha256(b"".join(sources)).hexdigest()[:15], 16)
 
 
