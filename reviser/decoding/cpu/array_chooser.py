@@ -68,7 +68,6 @@ class ArrayChooser:
 
     def __init__(self, sampling: Sampling, alphabet: Alphabet) -> None:
         self.sampling, self.alphabet = sampling, alphabet
-        self._bits = 1 << np.arange(NUM_SPECIAL)
         first = alphabet.num_text
         self._moving = slice(first + MOVES, first + REPLACE), slice(first + JUMP, first + JUMP + 1)
         own = range(MOVES, REPLACE)
@@ -107,11 +106,11 @@ class ArrayChooser:
     ) -> Array:
         sampling, first = self.sampling, self.alphabet.num_text
         scores = log_p.copy()
-        if sampling.has_forbidden:
-            allowed = self._guard_bits(valid, last, grown)
-            scores[:, first:][(allowed[:, None] & self._bits) == 0] = _NEVER
-        if sampling.no_repeat:
-            scores = _without(scores, _given(banned, "banned", "no_repeat"))
+        allowed = self._guard_bits(valid, last, grown) if sampling.has_forbidden else np.full(len(scores), -1)
+        without = (
+            _given(banned, "banned", "no_repeat") if sampling.no_repeat else np.empty((len(scores), 0), np.int64)
+        )
+        _forbid(scores, allowed, first, without)
         if sampling.stop_bias:
             scores[:, first + STOP] += sampling.stop_bias
         if sampling.jump_bias and not sampling.keep_moves:
@@ -198,13 +197,6 @@ class ArrayChooser:
         return self.sampling.temperature if own is None else own
 
 
-def _without(scores: Array, banned: Array) -> Array:
-    """Scores without those of banned ids, where something else is left."""
-    without = scores.copy()
-    np.put_along_axis(without, banned, _NEVER, axis=1)
-    return np.where(without.max(axis=-1, keepdims=True) > _NEVER, without, scores)
-
-
 def _given(array: Array | None, name: str, setting: str) -> Array:
     if array is None:
         raise ValueError(f"sampling with {setting} needs {name}")
@@ -275,6 +267,26 @@ def log_softmax(scores: Array, valid: Array, num_text: int, pad: int) -> None:
         shift = top + np.float32(math.log(total))
         for j in range(len(row)):
             row[j] -= shift
+
+
+@jit
+def _forbid(scores: Array, allowed: Array, num_text: int, banned: Array) -> None:
+    """Take away what is not allowed, bit j for action num_text + j, then what is banned if something else is left."""
+    never, kept = _NEVER, np.empty(banned.shape[1], np.float32)
+    for n in range(len(scores)):
+        row, top = scores[n], never
+        for j in range(len(row) - num_text):
+            if not (allowed[n] >> j) & 1:
+                row[num_text + j] = never
+        for j in range(len(kept)):
+            kept[j], row[banned[n, j]] = row[banned[n, j]], never
+        for j in range(len(row)):
+            top = max(top, row[j])
+        # The last first, for the same one may be banned twice.
+        for j in range(len(kept) - 1, -1, -1):
+            if top > never:
+                break
+            row[banned[n, j]] = kept[j]
 
 
 @jit

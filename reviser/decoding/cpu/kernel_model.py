@@ -127,18 +127,14 @@ class KernelModel:
         """`Cache.point` for steps that were just taken."""
         if cache.pointers is None:
             return
-        slots, pointers = np.minimum(cache.lengths[rows] - 1, cache.context), cache.pointers
-        P, A = pointers.shape[2], self.config.pointer_ahead
-        keys, states = np.empty((len(rows), P), np.float32), hidden[rows, 0]
+        P, A, nobody = cache.pointers.shape[2], self.config.pointer_ahead, np.zeros(1, np.int64)
+        keys, more = (np.empty((len(rows), size), np.float32) for size in (P, A * P))
         # One member alone: to wake the others would take longer.
-        kernels.score(0, 1, np.zeros(1, np.int64), self._point, states, keys)
-        pointers[rows, slots] = keys
+        states = hidden[rows, 0]
+        kernels.score(0, 1, nobody, self._point, states, keys)
         if A:
-            more = np.empty((len(rows), A * P), np.float32)
-            kernels.score(0, 1, np.zeros(1, np.int64), self._point[2:], states, more)
-            earlier = slots[:, None] - np.arange(1, A + 1)
-            n, j = np.nonzero((earlier >= 0) & (slots < cache.context)[:, None])
-            pointers[rows[n], earlier[n, j]] += more.reshape(-1, A, P)[n, j]
+            kernels.score(0, 1, nobody, self._point[2:], states, more)
+        kernels.keep_keys(rows, cache.lengths, cache.context, keys, more, cache.pointers)
 
     def read(self, drafts: DraftArrays, rows: Array, cache: KernelCache) -> Array:
         """Put drafts [n, S] into rows [n] of the cache, whatever those held; [n, d] behind the last entry of each."""

@@ -438,6 +438,22 @@ def score(member: int, size: int, arrivals: Array, matrix: Array, hidden: Array,
     _meet(arrivals, size, size)
 
 
+@jit
+def keep_keys(rows: Array, lengths: Array, context: int, keys: Array, more: Array, pointers: Array) -> None:
+    """Put the pointer's keys of steps that were just taken into pointers [B, S, P], and add to those before what each
+    gives them: `more` is [N, ahead P], the nearest first."""
+    P = keys.shape[1]
+    for n in range(len(rows)):
+        kept, slot = pointers[rows[n]], min(lengths[rows[n]] - 1, context)
+        for j in range(P):
+            kept[slot, j] = keys[n, j]
+        # What goes beyond the context is kept in the place of the last, which no other step looks at.
+        num_ahead = min(more.shape[1] // P, slot) if slot < context else 0
+        for back in range(num_ahead):
+            for j in range(P):
+                kept[slot - 1 - back, j] += more[n, back * P + j]
+
+
 @part
 def _scratch(rows: int, columns: int) -> Scratch:
     floats, scales = np.empty((rows, columns), np.float32), np.empty(rows, np.float32)
