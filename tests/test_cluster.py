@@ -70,7 +70,7 @@ def test_work_that_kills_every_process_is_given_up(address: str, tmp_path: Path)
 
 def test_errors_come_as_they_were_raised(address: str) -> None:
     with pytest.raises(DataError, match=r"^item 0 is bad; give another$"):
-        map_all(address, make_refusing, range(3))
+        map_all(address, make_refusing, range(1))
     with pytest.raises(ConfigError, match=r"^no worker here; add one$"):
         map_all(address, make_nothing, range(3))
     with pytest.raises(ConfigError, match="-1 actors were asked for"):

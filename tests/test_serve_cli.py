@@ -7,12 +7,14 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import fields
 
 import httpx
 import pytest
 
 from reviser.cli import build_parser, main
+from reviser.decoding.writer import Writer
 from reviser.serving.serve_config import ServeConfig
 
 
@@ -60,15 +62,19 @@ def test_the_command_line_loads_no_server_until_it_serves() -> None:
 @pytest.mark.slow
 def test_a_server_starts_warns_answers_and_stops() -> None:
     words = ["-m", "reviser", "serve", "--port", "0", "--host", "0.0.0.0"]
-    with subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True) as process:
+    with ExitStack() as held:
+        process = held.enter_context(subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True))
+        held.callback(process.kill)
         assert process.stderr is not None
         assert "lets EVERYONE, for there is no --token, reach this server" in process.stderr.readline()
         ready = process.stderr.readline()
         url = ready.split()[-1].replace("0.0.0.0", "127.0.0.1")
         assert ready.startswith("ready: reviser-small at http://")
-        asked = {"input_prefix": "The old lighthouse", "input_suffix": " until morning.", "seed": 2}
+        ends = "The old lighthouse", " until morning."
+        asked = {"input_prefix": ends[0], "input_suffix": ends[1], "seed": 2}
         answer = httpx.post(f"{url}/infill", json=asked, timeout=60)
-        assert answer.json()["content"] == " was opened in 1802"
+        [filled] = Writer.from_pretrained().infill(*ends, seed=2)
+        assert answer.json()["content"] == filled.new
         process.send_signal(signal.SIGTERM)
         begin = time.monotonic()
         assert process.wait(20) == 0

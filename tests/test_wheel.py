@@ -92,7 +92,9 @@ def test_the_installed_package_writes_without_network_and_home(built: tuple[Path
     base = {"base": str(place), "platbase": str(place), "installed_base": sys.base_prefix}
     packages = Path(sysconfig.get_path("purelib", vars=base))
     pip = (sys.executable, "-m", "pip", "--python", place / "bin" / "python", "install", "--no-deps", "--no-index")
-    run(*pip, built[1], cwd=elsewhere)
+    # Whatever another test left in the environment, the copy that is tested is the wheel's.
+    given = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    run(*pip, "--ignore-installed", built[1], cwd=elsewhere, env=given)
     # Its dependencies are those of this environment; the folder of an editable copy is no part of that.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     (packages / "no_network.py").write_text(NO_NETWORK)
