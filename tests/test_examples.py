@@ -16,7 +16,7 @@ from tiny import Numbered
 
 from reviser.actions import Alphabet
 from reviser.canvas import Rules
-from reviser.data.drawing import draw_examples
+from reviser.data.drawing import Orders, draw_examples
 from reviser.data.examples import (
     ANYWHERE,
     CUT,
@@ -114,7 +114,7 @@ def test_where_a_text_is_cut_nobody_learns_to_stop(corpus: tuple[Slots, npt.NDAr
     slots, _ = corpus
     examples = slots.examples(np.arange(len(slots)), seed, 0)
     rules = Rules(Alphabet(200, 0), frozenset(), 300)
-    drawn = draw_examples(LeftToRight(), rules, examples, 300, 300)
+    drawn = draw_examples(Orders(LeftToRight()), rules, examples, 300, 300)
     for i, (begin, prefix, target, suffix, size) in enumerate(stretches(slots, examples)):
         is_cut = not slots.jobs.cut_stops and not suffix and begin + prefix + target < size
         assert (examples.ending[i] == CUT) == is_cut

@@ -160,9 +160,9 @@ def test_the_kernel_writes_a_draft_as_its_history_has_it(prefix, target, suffix,
     before, behind = tokens[3 : 3 + prefix].tolist(), tokens[3 + prefix + target :].tolist()
     history = np.empty(prefix + suffix + 20, np.int32)
     inner = np.zeros(data.draw(st.sampled_from([0, 4])), np.int64)
-    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 0, 0, inner, 5000, 1)
+    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 0, 0, 0, inner, 5000, 1)
     assert tuple(history[:count].tolist()) == draft_history([*before, *behind], prefix, Alphabet(5000, 4999), True)
-    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 0, 0, inner, 5000, 0)
+    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 0, 0, 0, inner, 5000, 0)
     wanted = draft_history([*before, *behind], prefix, Alphabet(5000, 4999))
     assert tuple(history[:count].tolist()) == wanted
     assert num_moves(np.array([suffix])).tolist() == [len(wanted) - prefix - suffix]
@@ -188,7 +188,7 @@ def test_the_kernel_writes_and_marks_a_draft_with_several_gaps(prefix, inner, la
     draft = Draft.gaps(parts, Rules(Alphabet(5000, 4999), frozenset({"jump" if has_jumps else "move"})))
     tokens, sizes = np.array([9, 9, 9, *text], np.int32), np.array([*inner, (0, 0)], np.int64).ravel()
     history, marks = np.empty(400, np.int32), np.empty(400, np.int32)
-    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 0, 0, sizes, 5000, int(has_jumps))
+    count = replay.write_draft(history, tokens, 3, prefix, target, suffix, 0, 0, 0, sizes, 5000, int(has_jumps))
     replay.write_marks(marks, prefix, 0, suffix, sizes)
     assert tuple(history[:count].tolist()) == draft.actions
     assert tuple(marks[: len(draft.tokens) + 1].tolist()) == (draft.marks or (0,))

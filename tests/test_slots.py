@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from test_filling import fill_both
 from test_mistakes import PROSE, prose_table
 from tiny import make_trainer, settings, write_prose
@@ -21,6 +24,7 @@ from reviser.config import CanvasConfig
 from reviser.data.corpus import prepare
 from reviser.data.drawing import EDITS
 from reviser.data.examples import Examples, JobConfig, heldout_examples
+from reviser.data.filling import learn_kept
 from reviser.data.packing import Packed, Packer
 from reviser.data.shards import Shards
 from reviser.data.slots import Slots, heldout_drafts
@@ -235,15 +239,54 @@ def test_a_model_learns_to_edit_or_to_rewrite(folder: Path, more: tuple[str, ...
 
 
 def label_plainly(packed: Packed, examples: Examples) -> npt.NDArray[np.int32]:
-    """The labels of rows where all that a finished text begins with is learned too."""
+    """The labels of rows where all that is given and that a finished text has is learned too."""
     labels = packed.labels.copy()
     for i, (row, col, _) in enumerate(packed.places.tolist()):
-        given = examples.draft(i, RULES).actions
-        for step, (action, token) in enumerate(zip(given, examples.text(i), strict=False)):
-            if action != token:
-                break
-            labels[row, col + step] = token
+        text, prefix, target = examples.text(i), int(examples.prefix[i]), int(examples.length[i])
+        given = list(examples.draft(i, RULES).canvas.tokens)
+        is_learned = [True] * prefix
+        if examples.drafted[i]:
+            count = int(examples.drafted[i])
+            is_learned += [token >= 0 for token in kept_of(given[prefix : prefix + count], text[prefix:][:target])]
+        for part in examples.split(i)[0][1:]:
+            is_learned += [bool(examples.drafted[i]), *[True] * (len(part) - 1)] if part else []
+        for step, (token, is_so) in enumerate(zip(given, is_learned, strict=True)):
+            labels[row, col + step] = token if is_so else -1
     return labels
+
+
+def kept_of(draft: Sequence[int], text: Sequence[int]) -> list[int]:
+    labels = np.full(len(draft), -1, np.int32)
+    learn_kept(np.array(draft, np.int32), np.array(text, np.int32), labels)
+    kept: list[int] = labels.tolist()
+    return kept
+
+
+@given(st.lists(st.integers(0, 30), max_size=40), st.data())
+def test_nothing_is_learned_of_a_draft_but_what_its_text_keeps(text: list[int], data: st.DataObject) -> None:
+    draft = list(text)
+    for _ in range(data.draw(st.integers(0, 3))):
+        place = data.draw(st.integers(0, len(draft)))
+        draft[place : place + data.draw(st.integers(0, 3))] = data.draw(st.lists(st.integers(31, 40), max_size=3))
+    kept = kept_of(draft, text)
+    assert all(label in (-1, token) for label, token in zip(kept, draft, strict=True))
+    assert not [label for label in kept if label > 30]
+    rest = iter(text)
+    assert all(label in rest for label in kept if label >= 0), "what is learned comes in the text's own order"
+    if draft == text:
+        assert kept == text
+
+
+def test_what_comes_first_behind_a_mistake_is_not_learned() -> None:
+    cases: list[tuple[list[int], list[int], list[int]]] = [
+        ([1, 2, 9, 4, 5, 6], [1, 2, 3, 4, 5, 6], [1, 2, -1, -1, 5, 6]),  # another word
+        ([1, 2, 4, 5, 6], [1, 2, 3, 4, 5, 6], [1, 2, -1, 5, 6]),  # a word is missing
+        ([1, 2, 2, 3, 4], [1, 2, 3, 4], [1, 2, -1, -1, 4]),  # a word is there twice
+        ([1, 9], [1, 2], [1, -1]),
+        ([1, 2, *range(50, 70), 3, 4], [1, 2, 3, 4], [1, 2, *[-1] * 22]),  # too much to find the way back
+    ]
+    for draft, text, wanted in cases:
+        assert kept_of(draft, text) == wanted
 
 
 @pytest.mark.parametrize("jobs", [JOBS, replace(JOBS, gaps=(1, 3), sparse=0.2, corrected=0.5, cut_stops=False)])
@@ -271,6 +314,7 @@ def test_what_a_text_begins_with_is_learned_where_asked(folder: Path, jobs: JobC
         given, text, (row, col, _) = examples.draft(i, RULES).canvas.tokens, examples.text(i), learned.places[i]
         if given != text[: len(given)]:
             assert (learned.labels[row, col : col + len(given)] < 0).any()
+    assert (learned.labels >= 0).sum() < learned.num_actions.sum()
 
 
 def test_who_writes_drafts_anew_does_not_learn_them() -> None:

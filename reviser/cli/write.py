@@ -66,6 +66,11 @@ def _add_generate(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     )
     _add_options(parser)
     parser.add_argument(
+        "--out-of-order",
+        action="store_true",
+        help="write the ending first and then what leads up to it; for a model that was trained to (data.jobs.told)",
+    )
+    parser.add_argument(
         "--revise", type=int, default=0, metavar="N", help="go over the draft at most N times and edit it (default 0)"
     )
     parser.add_argument(
@@ -221,7 +226,7 @@ def run_generate(args: argparse.Namespace) -> int:
         how = _revising(args)
         return texts if how is None else writer.revise(texts, how)
 
-    return _run(args, lambda writer: writer.continuation(text, args.max_tokens), write)
+    return _run(args, lambda writer: writer.continuation(text, args.max_tokens, args.out_of_order), write)
 
 
 def _revising(args: argparse.Namespace) -> Proofreading | None:
@@ -477,7 +482,8 @@ def _describe_end(args: argparse.Namespace, writer: Writer, text: Text) -> str:
     rules, given = text.draft.rules, len(text.draft.tokens)
     limits = {"tokens": args.max_tokens, "length": getattr(args, "max_length", None)}
     limit, name = min(((most, name) for name, most in limits.items() if most is not None), default=(0, ""))
-    is_in_turn = text.draft.visits and (not writer.has_gaps or args.min_length or args.max_length)
+    is_filled = args.command == "infill" and text.draft.visits
+    is_in_turn = is_filled and (not writer.has_gaps or args.min_length or args.max_length)
     if is_in_turn and limit:
         full = f"--max-{name} {limit} in a gap"
     elif limit and given + limit * max(len(text.fillings), 1) == rules.max_length:

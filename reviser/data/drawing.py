@@ -10,6 +10,7 @@ example depends on nothing else. Kernels draw some millions of actions a second,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,21 +34,41 @@ EDITS = Diff(by="pointer", first="left")
 """The order of examples that have a draft."""
 
 
-def draw_examples(order: Order, rules: Rules, examples: Examples, capacity: int, limit: int) -> Rows:
+@dataclass(frozen=True)
+class Orders:
+    """Which order writes which examples: those that are told to be out of order have one of their own."""
+
+    order: Order
+    told: Order | None = None
+
+    def of(self, is_told: bool) -> Order:
+        return self.told if is_told and self.told is not None else self.order
+
+    @property
+    def all(self) -> tuple[Order, ...]:
+        return (self.order,) if self.told is None else (self.order, self.told)
+
+    @property
+    def components(self) -> tuple[Order, ...]:
+        """All orders that draw anything."""
+        return tuple(part for each in self.all for part in components(each))
+
+
+def draw_examples(orders: Orders, rules: Rules, examples: Examples, capacity: int, limit: int) -> Rows:
     """A trajectory of at most `capacity` actions for each example, which takes at most `limit` positions.
 
     An example that takes more is drawn again with a shorter target. Lengths and streams change in place. Nobody
     learns to stop where a text was cut.
     """
-    orders, which = _pick(order, examples)
-    drawn = _draw_once(orders, which, rules, examples, capacity)
+    parts, which = _pick(orders, examples)
+    drawn = _draw_once(parts, which, rules, examples, capacity)
     late = np.flatnonzero(_is_bad(examples, drawn, rules, limit))
     for _ in range(MAX_TRIES):
         if not len(late):
             drawn.has_loss[examples.ending == CUT, -1] = 0
             return drawn
         again = shorten(examples.select(late))
-        redrawn = _draw_once(orders, which[late], rules, again, capacity)
+        redrawn = _draw_once(parts, which[late], rules, again, capacity)
         for name in ("length", "states", "drafts", "drafted", "inner", "ending"):
             getattr(examples, name)[late] = getattr(again, name)
         _put(drawn, late, redrawn)
@@ -63,18 +84,19 @@ def history_sizes(examples: Examples, drawn: Rows, rules: Rules) -> npt.NDArray[
     given = np.concatenate([examples.suffix[:, None], examples.inner[:, :, 1]], axis=1)
     way = (given > 0 if rules.has_jumps else num_moves(given)).sum(axis=1)
     if rules.has_jumps:
-        way = np.where(examples.drafted > 0, 2, way)
+        way = np.where(examples.drafted > 0, 2, way) + 4 * examples.told
     num_drafted = examples.prefix + examples.drafted + given.sum(axis=1) + way
     sizes: npt.NDArray[np.int64] = num_drafted + drawn.actions.shape[1] - drawn.begins
     return sizes
 
 
-def exact_log_q(order: Order, rules: Rules, examples: Examples, drawn: Rows) -> npt.NDArray[np.float64]:
+def exact_log_q(orders: Orders, rules: Rules, examples: Examples, drawn: Rows) -> npt.NDArray[np.float64]:
     """log q of each trajectory; where the order picks from several, `drawn` knows only that of the one it picked."""
-    if not is_choice(order) or not order.has_likelihood:
+    if not any(is_choice(each) for each in orders.all) or not all(each.has_likelihood for each in orders.all):
         return drawn.log_q
     values = []
     for i in range(len(examples)):
+        order = orders.of(bool(examples.told[i]))
         if examples.drafted[i] or examples.inner[i].any():
             values.append(0.0)
             continue
@@ -83,17 +105,17 @@ def exact_log_q(order: Order, rules: Rules, examples: Examples, drawn: Rows) -> 
     return np.array(values)
 
 
-def _pick(order: Order, examples: Examples) -> tuple[Sequence[Order], npt.NDArray[np.int64]]:
+def _pick(orders: Orders, examples: Examples) -> tuple[Sequence[Order], npt.NDArray[np.int64]]:
     """Which order draws which example."""
-    orders, which = components(order), np.zeros(len(examples), np.int64)
-    if is_choice(order):
+    parts, which = orders.components, np.zeros(len(examples), np.int64)
+    if len(parts) > 1:
         for i, state in enumerate(examples.states.tolist()):
             if examples.drafted[i] or examples.inner[i].any():
                 continue
             rng = Random(state)
-            which[i] = orders.index(pick(order, rng))
+            which[i] = parts.index(pick(orders.of(bool(examples.told[i])), rng))
             examples.states[i] = rng.state
-    return orders, which
+    return parts, which
 
 
 def _draw_once(orders: Sequence[Order], which: Array, rules: Rules, examples: Examples, capacity: int) -> Rows:

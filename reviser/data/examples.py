@@ -17,7 +17,7 @@ where a sentence begins, and continuations end where a sentence or the document 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -99,7 +99,10 @@ class JobConfig:
     cut_stops: bool = True
     """Whether STOP is learned behind every continuation; else it is where documents end, so texts get as long."""
     learn_given: float = 0.0
-    """Share of examples of which what is given is learned too, as far as the finished text begins with it."""
+    """Share of examples of which what is given is learned too, where the finished text has it: not the mistakes."""
+    told: float = 0.0
+    """Share of continuations of a prompt that are told to be written out of order, by told_order."""
+    told_order: str = "ending"
 
     def __post_init__(self) -> None:
         for name in ("prefix", "length", "gap", "suffix", "draft", "around"):
@@ -112,7 +115,7 @@ class JobConfig:
                 f"jobs.gaps={low},{high} is not a range of 1 to {(self.length[1] + 1) // 2} gaps (half of "
                 "jobs.length); write it as low,high"
             )
-        for name in ("infill", "from_start", "edit", "pairs", "corrected", "sparse", "learn_given"):
+        for name in ("infill", "from_start", "edit", "pairs", "corrected", "sparse", "learn_given", "told"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"jobs.{name}={getattr(self, name)} is not a share between 0 and 1")
         if self.learn_given and self.rewrites:
@@ -165,11 +168,13 @@ class Examples:
     of what is given behind it, which is 0 where there is no such gap."""
     ending: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     """ANYWHERE, FINISHED or CUT."""
+    told: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """1 where the history tells to write out of order."""
 
     def __post_init__(self) -> None:
         if not len(self.inner):
             object.__setattr__(self, "inner", np.zeros((len(self.first), 0, 2), np.int64))
-        for name in ("drafts", "drafted", "ending"):
+        for name in ("drafts", "drafted", "ending", "told"):
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, np.zeros(len(self.first), np.int64))
 
@@ -178,9 +183,8 @@ class Examples:
 
     def select(self, chosen: Array) -> Examples:
         """Some of the examples, over the same tokens."""
-        names = ("first", "prefix", "length", "suffix", "states", "document", "drafts", "drafted", "inner", "ending")
-        chosen_parts: dict[str, Any] = {name: getattr(self, name)[chosen] for name in names}
-        return replace(self, **chosen_parts)
+        parts: dict[str, Any] = {each.name: getattr(self, each.name)[chosen] for each in fields(self)[1:]}
+        return replace(self, **parts)
 
     @property
     def has_gaps(self) -> npt.NDArray[np.bool_]:
@@ -211,7 +215,7 @@ class Examples:
         if self.inner[i].any():
             return Draft.gaps(self.split(i)[0], rules)
         if not self.drafted[i]:
-            return Draft.infill(before, after, rules)
+            return Draft.infill(before, after, rules) if not self.told[i] else Draft.told(before, rules)
         start, count = int(self.drafts[i]), int(self.drafted[i])
         return Draft.revision(before, self.tokens[start : start + count].tolist(), after, rules)
 
@@ -228,7 +232,7 @@ class Gap:
 def join_examples(parts: Sequence[Examples]) -> Examples:
     """Examples over several stretches of tokens as one, in this order."""
     offsets = np.cumsum([0, *(len(part.tokens) for part in parts)])
-    names = ("tokens", "prefix", "length", "suffix", "states", "document", "drafted", "ending")
+    names = ("tokens", "prefix", "length", "suffix", "states", "document", "drafted", "ending", "told")
     joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     for name in ("first", "drafts"):
         places = [getattr(part, name) + offset for part, offset in zip(parts, offsets, strict=False)]
@@ -316,7 +320,8 @@ def cut_documents(
     inner, gaps = np.zeros((count, jobs.num_inner, 2), np.int64), np.array([*jobs.gaps, jobs.length[1]], np.int64)
     stretch, cuts = np.empty((count, 2), np.int64), np.empty((count, 5), np.int64)
     ranges = np.array([*jobs.prefix, *jobs.length, *jobs.gap, *jobs.suffix, *jobs.draft, *jobs.around], np.int64)
-    shares = np.array([round(each * 2**32) for each in _shares(jobs)], np.int64)
+    limits = [round(each * 2**32) for each in (jobs.infill, jobs.from_start, jobs.edit, jobs.sparse)]
+    shares = np.array(limits, np.int64)
     _choose_stretches(shards.lengths[documents], ranges, shares, gaps, states, stretch, cuts, inner)
     tokens = shards.gather(documents, stretch[:, 0], stretch[:, 1])
     offsets = np.concatenate(([0], np.cumsum(stretch[:, 1])))
@@ -327,12 +332,13 @@ def cut_documents(
         is_finished = stretch[:, 0] + cuts[:, :4].sum(axis=1) >= shards.lengths[documents]
         ending[(kinds == 0) & (cuts[:, 3] == 0)] = CUT
         ending[(ending == CUT) & is_finished] = FINISHED
-    first = offsets[:-1] + cuts[:, 0]
-    return Examples(tokens, first, *sizes, states, documents, inner=inner, ending=ending), kinds
-
-
-def _shares(jobs: JobConfig) -> tuple[float, ...]:
-    return jobs.infill, jobs.from_start, jobs.edit, jobs.sparse
+    first, told = offsets[:-1] + cuts[:, 0], np.zeros(count, np.int64)
+    if jobs.told:
+        told[(kinds == 0) & (cuts[:, 1] > 0) & (cuts[:, 3] == 0)] = 1
+        told &= draw_chances(jobs.told, states)
+        # Where the ending comes first, the text is done when it is reached.
+        ending[told == 1] = ANYWHERE
+    return Examples(tokens, first, *sizes, states, documents, inner=inner, ending=ending, told=told), kinds
 
 
 @jit

@@ -16,17 +16,20 @@ import numpy.typing as npt
 
 from reviser.actions import DELETE, EVERYTHING, JUMPS, MOVES, REPLACE, START
 from reviser.canvas import Canvas, Rules, apply, valid_mask
+from reviser.data.drawing import Orders
 from reviser.data.examples import Examples
 from reviser.errors import ActionError, DataError
 from reviser.orders.checked import explain_replay
 from reviser.orders.draw import Rows
 from reviser.orders.history import follow_births
-from reviser.orders.policies import Order, has_kernel
+from reviser.orders.policies import has_kernel
 from reviser.orders.record import Draft, Trajectory
 from reviser.orders.registry import order_name
 from reviser.orders.replay import FOREVER, encode_rules, fill_rows, jit, missing_operators
 
 Array = npt.NDArray[Any]
+FAR = 12
+"""How many tokens a mistake has at most for what stands behind it to be learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +65,14 @@ class RowArrays:
         )
 
 
-def fill(table: Array, examples: Examples, drawn: Rows, rules: Rules, arrays: RowArrays, order: Order) -> None:
-    """Write examples that an order drew into blank rows; each line of `table` is what `fill_rows` reads."""
+def fill(table: Array, examples: Examples, drawn: Rows, rules: Rules, arrays: RowArrays, orders: Orders) -> None:
+    """Write examples that their orders drew into blank rows; each line of `table` is what `fill_rows` reads."""
     write = fill_by_executor if missing_operators(rules) else fill_by_kernel
     bad = write(table, examples, drawn, rules, arrays)
     if bad >= 0:
         i = int(table[bad, 3])
         reason = _explain(examples, i, tuple(drawn[i].tolist()), rules)
+        order = orders.of(bool(examples.told[i]))
         advice = "" if has_kernel(order) else "; fix its draw"
         raise DataError(
             f"order {order_name(order)}: an example of document {int(examples.document[i])} does not replay: "
@@ -93,21 +97,57 @@ def fill_by_kernel(table: Array, examples: Examples, drawn: Rows, rules: Rules, 
 
 
 @jit
-def learn_given(table: Array, is_chosen: Array, tokens: Array, actions: Array, labels: Array) -> None:
-    """Label what is given to chosen examples of filled rows, as far as each finished text begins with it."""
+def learn_given(table: Array, is_chosen: Array, tokens: Array, labels: Array) -> None:
+    """Label what is given to chosen examples of filled rows: all that their finished texts have too, but for what
+    comes first behind a gap or a mistake. So nobody learns to make mistakes."""
     for k in range(len(table)):
         if not is_chosen[table[k, 3]]:
             continue
-        row, col, first = table[k, 0], table[k, 1], table[k, 4]
-        num_given = table[k, 5] + table[k, 7] + table[k, 9]
+        row, first, prefix, target, suffix = table[k, 0], table[k, 4], table[k, 5], table[k, 6], table[k, 7]
+        place, drafted = table[k, 1] + prefix, table[k, 9]
+        for j in range(prefix):
+            labels[row, place - prefix + j] = tokens[first + j]
+        text, draft = tokens[first + prefix : first + prefix + target], tokens[table[k, 8] : table[k, 8] + drafted]
+        learn_kept(draft, text, labels[row, place : place + drafted])
+        place, begin = place + drafted, first + prefix
         for j in range(11, table.shape[1], 2):
-            num_given += table[k, j]
-        for j in range(num_given):
-            token = actions[row, col + j + 1]
-            # A draft may be longer than its text.
-            if j >= table[k, 5] + table[k, 6] + table[k, 7] or token != tokens[first + j]:
-                break
-            labels[row, col + j] = token
+            begin += table[k, j]
+            for i in range(1, table[k, j + 1]):
+                labels[row, place + i] = tokens[begin + i]
+            place, begin = place + table[k, j + 1], begin + table[k, j + 1]
+        begin = first + prefix + target
+        for i in range(0 if drafted else 1, suffix):
+            labels[row, place + i] = tokens[begin + i]
+
+
+@jit
+def learn_kept(draft: Array, text: Array, labels: Array) -> None:
+    """Label the tokens of a draft that its text keeps, up to a mistake behind which they are not soon alike again."""
+    i, j = 0, 0
+    while i < len(draft) and j < len(text):
+        if draft[i] == text[j]:
+            labels[i] = draft[i]
+            i, j = i + 1, j + 1
+            continue
+        skipped = _next_alike(draft, text, i, j)
+        if skipped < 0:
+            return
+        # What comes first behind a mistake may be half of it.
+        i, j = i + skipped // (FAR + 1) + 1, j + skipped % (FAR + 1) + 1
+
+
+@jit
+def _next_alike(draft: Array, text: Array, i: int, j: int) -> Any:
+    """How many tokens of both to skip until two in a row are alike, or the last ones; the fewest, or -1."""
+    for total in range(1, 2 * FAR + 1):
+        for a in range(max(total - FAR, 0), min(total, FAR) + 1):
+            x, y = i + a, j + total - a
+            if x >= len(draft) or y >= len(text) or draft[x] != text[y]:
+                continue
+            is_last = x + 1 == len(draft) and y + 1 == len(text)
+            if is_last or (x + 1 < len(draft) and y + 1 < len(text) and draft[x + 1] == text[y + 1]):
+                return a * (FAR + 1) + total - a
+    return -1
 
 
 @jit

@@ -19,13 +19,13 @@ import numpy.typing as npt
 
 from reviser.canvas import Rules
 from reviser.config import CanvasConfig
-from reviser.data.drawing import draw_examples, exact_log_q, history_sizes
+from reviser.data.drawing import Orders, draw_examples, exact_log_q, history_sizes
 from reviser.data.examples import Examples, draw_chances, join_examples
 from reviser.data.filling import RowArrays, fill, learn_given
 from reviser.data.workers import can_send
 from reviser.orders.draw import Rows
 from reviser.orders.kernels import jit
-from reviser.orders.policies import Order, components, has_kernel
+from reviser.orders.policies import Order, has_kernel
 from reviser.orders.registry import order_name
 from reviser.orders.replay import missing_operators
 from reviser.orders.rng import Random
@@ -87,12 +87,19 @@ class Packer:
     """Longest example in positions; longer ones get a shorter target. None: no limit but the row."""
     longest_canvas: int = 512
     learn_given: float = 0.0
-    """Share of examples of which what is given carries labels too, as far as the finished text begins with it."""
+    """Share of examples of which what is given carries labels too, where the finished text has it."""
+    told_order: Order | None = None
+    """Draws the examples that are told to be written out of order."""
+
+    @property
+    def orders(self) -> Orders:
+        return Orders(self.order, self.told_order)
 
     @property
     def slow_draw(self) -> str:
         """The order, where it has no kernel."""
-        return "" if has_kernel(self.order) else f"order {order_name(self.order)}"
+        slow = [order_name(each) for each in self.orders.all if not has_kernel(each)]
+        return f"order {slow[0]}" if slow else ""
 
     @property
     def slow_fill(self) -> str:
@@ -102,12 +109,12 @@ class Packer:
 
     def can_be_sent(self) -> bool:
         """Whether another process can have it; one made in a notebook it cannot import."""
-        return can_send(self, *map(type, components(self.order)))
+        return can_send(self, *map(type, self.orders.components))
 
     def pack(self, examples: Examples, shuffle: Random | None = None) -> Packed:
         """All examples in few rows, with their exact log q; `shuffle` puts the rows in a random order."""
         drawn = self.draw(examples)
-        log_q = exact_log_q(self.order, self.rules, drawn.examples, drawn.rows)
+        log_q = exact_log_q(self.orders, self.rules, drawn.examples, drawn.rows)
         drawn = replace(drawn, rows=replace(drawn.rows, log_q=log_q))
         places, num_rows = fit(drawn.sizes, self.row)
         return self.fill(drawn, places if shuffle is None else shuffle_rows(places, num_rows, shuffle), num_rows)
@@ -118,21 +125,21 @@ class Packer:
 
     def draw(self, examples: Examples) -> Drawn:
         """A trajectory for each example; what does not fit the context is drawn again, shorter."""
-        rows = draw_examples(self.order, self.rules, examples, self.row, self.context or self.row)
+        rows = draw_examples(self.orders, self.rules, examples, self.row, self.context or self.row)
         return Drawn(examples, rows, history_sizes(examples, rows, self.rules))
 
     def _fill(self, examples: Examples, drawn: Rows, sizes: Array, places: Array, num_rows: int) -> Packed:
         width = self.canvas.window if self.canvas.has_windows else 0
         # Nobody knows how far an order of somebody's own fills the canvas before it ends with its target.
-        longest = self.longest_canvas if has_kernel(self.order) else self.rules.max_length
+        longest = self.longest_canvas if not self.slow_draw else self.rules.max_length
         num_cells = longest + 1 if self.canvas.has_rows else 0
         has_cursors = self.canvas.has_cursor
         arrays = RowArrays.blank(num_rows, self.row, self.rules, width, num_cells, has_cursors)
         table = example_table(examples, places)
-        fill(table, examples, drawn, self.rules, arrays, self.order)
+        fill(table, examples, drawn, self.rules, arrays, self.orders)
         if self.learn_given:
             is_chosen = draw_chances(self.learn_given, examples.states.copy())
-            learn_given(table, is_chosen, examples.tokens, arrays.actions, arrays.labels)
+            learn_given(table, is_chosen, examples.tokens, arrays.labels)
         num_actions = np.bincount(places[:, 0], sizes, num_rows).astype(np.int64)
         mark_padding(
             num_actions, self.context or self.row, self.rules.alphabet.pad, self.rules.alphabet.none, arrays.actions,
@@ -157,6 +164,7 @@ def example_table(examples: Examples, places: Array) -> npt.NDArray[np.int64]:
     segment = index - np.maximum.accumulate(np.where(is_new, index, 0))
     parts = (
         examples.first, examples.prefix, examples.length, examples.suffix, examples.drafts, examples.drafted,
+        examples.told,
     )  # fmt: skip
     columns = np.stack((rows, places[order, 1], segment, order, *(part[order] for part in parts)), axis=1)
     inner = examples.inner[order].reshape(len(order), 2 * examples.inner.shape[1])

@@ -72,6 +72,20 @@ def knows_gaps(jobs: str) -> bool:
     return given.get("gaps", (1.0,))[-1] > 1 or given.get("sparse", (0.0,))[0] > 0
 
 
+def check_telling(jobs: str, prompt: Tokens) -> None:
+    """Refuse to tell a model to write out of order that never learned to, given the settings it was trained with.
+
+    >>> check_telling("infill=0.5 told=0.4 told_order=ending", [7])
+    >>> check_telling("infill=0.5", [7])
+    Traceback (most recent call last):
+    reviser.errors.ConfigError: this model was not trained to write out of order; train one with data.jobs.told
+    """
+    if not parse_jobs(jobs).get("told", (0.0,))[0]:
+        raise ConfigError("this model was not trained to write out of order; train one with data.jobs.told")
+    if not prompt:
+        raise ConfigError("only what continues a prompt can be written out of order; give a prompt")
+
+
 @dataclass(frozen=True)
 class GapLimits:
     """How much may be written in gaps, in tokens."""
@@ -107,7 +121,7 @@ class GapLimits:
 
 def gap_places(draft: Draft) -> list[int]:
     """How many given tokens stand before each gap of a draft."""
-    return sorted({*draft.visits, draft.cursor})
+    return sorted({place for place in (*draft.visits, draft.cursor) if draft.canvas.is_open(place)})
 
 
 def find_fillings(draft: Draft, canvas: Canvas) -> list[tuple[int, ...]]:

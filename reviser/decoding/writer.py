@@ -38,6 +38,7 @@ from reviser.decoding.cpu.file_weights import load_model
 from reviser.decoding.cpu.kernel_model import KernelModel
 from reviser.decoding.gap_filling import (
     GapLimits,
+    check_telling,
     fill_in_turn,
     find_fillings,
     find_followers,
@@ -192,12 +193,13 @@ class Writer:
         revise: int = 0,
         revise_probability: float = REVISE_PROBABILITY,
         revise_by: str = "reading",
+        out_of_order: bool = False,
     ) -> list[Text]:
         """`n` continuations of each prompt, in the order of the prompts; up to `revise` passes change what is better
-        changed (docs/own-states.md)."""
+        changed (docs/own-states.md). `out_of_order` tells a model that has learned it to write so."""
         if (how := revising(revise, revise_probability, revise_by)) is not None:
             check_can_edit(self.config)
-        drafts = [self.continuation(text, max_tokens) for text in list_prompts(prompts)]
+        drafts = [self.continuation(text, max_tokens, out_of_order) for text in list_prompts(prompts)]
         written = self.write_drafts(drafts, n, best_of, max_actions, seed, sampling)
         return written if how is None else self.revise(written, how)
 
@@ -406,10 +408,14 @@ class Writer:
         alternatives = tuple(event.alternatives for event in events)
         return self._read(start, Decoded(actions, scores, canvas, ended_by, alternatives))
 
-    def continuation(self, prompt: str, max_tokens: int | None = None) -> Draft:
+    def continuation(self, prompt: str, max_tokens: int | None = None, out_of_order: bool = False) -> Draft:
         """The draft that continues a prompt."""
         tokens = self.tokenizer.encode(check_text("prompt", prompt))
-        return Draft.continuation(tokens, self._rules(len(tokens), max_tokens))
+        rules = self._rules(len(tokens), max_tokens)
+        if not out_of_order:
+            return Draft.continuation(tokens, rules)
+        check_telling(self.jobs, tokens)
+        return Draft.told(tokens, rules)
 
     def gap(self, prefix: str, suffix: str, max_tokens: int | None = None) -> Draft:
         """The draft that fills the gap between two texts; without a suffix it is a continuation."""

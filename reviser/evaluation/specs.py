@@ -5,6 +5,7 @@
     warm=runs/mine,temperature=1.1       with settings of sampling
     still=runs/mine,moves=false          with the cursor forbidden to move
     alone=runs/mine,sees=prefix          fills gaps from what stands before them alone
+    ahead=runs/mine,out_of_order=true    told to write out of order
     mdlm=runs/mdlm,steps=32              a diffusion model and its number of steps
     gpt2=hf:openai-community/gpt2        a causal model of `transformers`
     sedd=published:louaaron/sedd-small   the published MDLM or SEDD
@@ -37,7 +38,8 @@ class SystemSpec:
     name: str
     model: str
     changes: tuple[str, ...] = ()
-    """Settings as name=value, `steps` of a diffusion model and `sees` of a model that edits among them."""
+    """Settings as name=value, `steps` of a diffusion model, `sees` and `out_of_order` of a model that edits
+    among them."""
 
     @classmethod
     def parse(cls, text: str, option: str = "--system") -> SystemSpec:
@@ -55,6 +57,8 @@ class SystemSpec:
         """Refuse a number of steps that is none, and a view that is none."""
         if self._sees not in ("", *VIEWS):
             raise ConfigError(f"{who}: sees={self._sees} must be one of {', '.join(VIEWS)}")
+        if (told := self._last("out_of_order=")) not in ("", "true", "false"):
+            raise ConfigError(f"{who}: out_of_order={told} must be true or false")
         if self._steps and not (self._steps.isdecimal() and int(self._steps) > 0):
             raise ConfigError(f"{who}: steps={self._steps} must be a whole number of at least 1")
 
@@ -102,9 +106,14 @@ class SystemSpec:
         return self._sees == BOTH if self._sees else None
 
     @property
+    def out_of_order(self) -> bool:
+        """Whether continuations are told to be written out of order."""
+        return self._last("out_of_order=") == "true"
+
+    @property
     def sampling(self) -> list[str]:
         """The settings of sampling, as name=value."""
-        return [change for change in self.changes if not change.startswith(("steps=", "sees="))]
+        return [change for change in self.changes if not change.startswith(("steps=", "sees=", "out_of_order="))]
 
     def _last(self, name: str) -> str:
         found = [change.removeprefix(name) for change in self.changes if change.startswith(name)]

@@ -134,12 +134,13 @@ def open_system(
         _refuse_view(spec)
         return CausalSystem(spec.name, str(spec.path), sampling, budget, device)
     writer = Writer.from_pretrained(spec.model, device, NUM_ROWS[torch.device(device).type], weights)
-    return ReviserSystem(spec.name, writer, sampling, budget, sees_suffix=spec.sees_suffix)
+    return ReviserSystem(spec.name, writer, sampling, budget, None, spec.sees_suffix, spec.out_of_order)
 
 
 def _refuse_view(spec: SystemSpec) -> None:
-    if spec.sees_suffix is not None:
-        raise ConfigError(f"--system {spec.text}: sees is for a model that edits, and {spec.model} is not one")
+    setting = "sees" if spec.sees_suffix is not None else "out_of_order" if spec.out_of_order else ""
+    if setting:
+        raise ConfigError(f"--system {spec.text}: {setting} is for a model that edits, and {spec.model} is not one")
 
 
 def _jobs_of(spec: SystemSpec) -> str:
@@ -171,14 +172,16 @@ class ReviserSystem:
         budget: Budget,
         order: Order | None = None,
         sees_suffix: bool | None = None,
+        out_of_order: bool = False,
     ) -> None:
         """`order` is the policy of the likelihood bound; by default what the model was trained with.
 
         `sees_suffix` says whether gaps are filled with both sides in view, or from the prefix alone; by default a
-        left-to-right model that was never taught gaps sees the prefix alone.
+        left-to-right model that was never taught gaps sees the prefix alone. `out_of_order` tells it to write
+        continuations so.
         """
         self.name, self.writer, self.sampling, self.budget = name, writer, sampling, budget
-        self._order = order
+        self._order, self.out_of_order = order, out_of_order
         self.sees_suffix = has_learned_gaps(writer.order, writer.jobs) if sees_suffix is None else sees_suffix
 
     @property
@@ -205,7 +208,9 @@ class ReviserSystem:
 
     def fill_greedily(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
         sampling = replace(self.sampling, temperature=0)
-        system = ReviserSystem(self.name, self.writer, sampling, self.budget, self._order, self.sees_suffix)
+        system = ReviserSystem(
+            self.name, self.writer, sampling, self.budget, self._order, self.sees_suffix, self.out_of_order
+        )
         return system.generate(prompts, 0)
 
     def flops(self, tokens: int, prompt: int = 0) -> Cost:
@@ -224,7 +229,12 @@ class ReviserSystem:
     def request(self, prompt: Prompt, seed: int) -> Request:
         """What the writer is asked for a prompt."""
         room = self.budget.tokens(prompt, lambda text: len(self.writer.tokenizer.encode(text)))
-        begun = self.writer.gap(prompt.prefix, prompt.suffix if self.sees_suffix else "", room)
+        suffix = prompt.suffix if self.sees_suffix else ""
+        begun = (
+            self.writer.continuation(prompt.prefix, room, out_of_order=True)
+            if self.out_of_order and not suffix
+            else self.writer.gap(prompt.prefix, suffix, room)
+        )
         return Request(begun, math.ceil(ACTIONS_PER_TOKEN * room), number_of(prompt, seed))
 
     def _generation(self, prompt: Prompt, seed: int, text: Text) -> Generation:

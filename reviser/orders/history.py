@@ -13,6 +13,8 @@ So does a text to be changed, if there are JUMPs: it visits its first place, and
     visits 0, cursor 4           history  a   b    c     d      JUMP 0   JUMP 4
                                  canvas   a|  ab|  abc|  abcd|  |abcd    abcd|
 
+A text to be continued out of order says so by going there and back twice: visits 0, 4, 0, cursor 4.
+
 `draft_history` defines this. replay.py writes the same history in a kernel; tests hold the two equal.
 
 >>> from reviser.actions import Alphabet

@@ -59,6 +59,15 @@ class Draft:
         return cls.infill(prefix, (), rules)
 
     @classmethod
+    def told(cls, prefix: Sequence[int], rules: Rules) -> Draft:
+        """A continuation that is told to be written out of order: its history goes to the front and back twice, which
+        no other job begins with. It takes a prefix, and JUMPs."""
+        if not prefix or not rules.has_jumps:
+            raise ConfigError("only what continues a prompt, by a model that JUMPs, can be told to be out of order")
+        plain, end = cls.continuation(prefix, rules), len(prefix)
+        return cls(plain.tokens, end, rules, plain.marks, (0, end, 0))
+
+    @classmethod
     def infill(cls, prefix: Sequence[int], suffix: Sequence[int], rules: Rules) -> Draft:
         return cls.revision(prefix, (), suffix, rules)
 

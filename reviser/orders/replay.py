@@ -296,17 +296,17 @@ def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, beg
     """Write examples into packed rows, in the order given; returns the first that does not lead to its text, or -1.
 
     examples[k]: row, column, segment, index into `drawn`, first token, prefix, target and suffix length, first token
-    of the draft and its length, then the sizes of inner gaps and of what is given behind each. `births`, `history`
-    and `marks` are scratch. The arrays of rows are one column wider than the rows: an example's last window spills
-    into the next START.
+    of the draft and its length, whether it is told to be out of order, then the sizes of inner gaps and of what is
+    given behind each. `births`, `history` and `marks` are scratch. The arrays of rows are one column wider than the
+    rows: an example's last window spills into the next START.
     """
     num_windows, num_canvases, num_lives = windows.shape[2], canvases.shape[2], lives.shape[2]
     for k in range(len(examples)):
         row, col, segment, i = examples[k, 0], examples[k, 1], examples[k, 2], examples[k, 3]
         first, prefix, target, suffix = examples[k, 4], examples[k, 5], examples[k, 6], examples[k, 7]
-        drafts, drafted, inner = examples[k, 8], examples[k, 9], examples[k, 10:]
+        drafts, drafted, told, inner = examples[k, 8], examples[k, 9], examples[k, 10], examples[k, 11:]
         count = write_draft(
-            history, tokens, first, prefix, target, suffix, drafts, drafted, inner, num_text, rules[2]
+            history, tokens, first, prefix, target, suffix, drafts, drafted, told, inner, num_text, rules[2]
         )  # fmt: skip
         num_given = prefix + drafted + suffix
         for j in range(1, len(inner), 2):
@@ -343,12 +343,13 @@ def fill_rows(examples: Array, tokens: Array, drawn: Array, has_loss: Array, beg
 
 @jit
 def write_draft(history: Array, tokens: Array, first: int, prefix: int, target: int, suffix: int, drafts: int,
-                drafted: int, inner: Array, num_text: int, has_jumps: int) -> int:  # fmt: skip
+                drafted: int, told: int, inner: Array, num_text: int, has_jumps: int) -> int:  # fmt: skip
     """history.py's `draft_history` of a prefix, a draft and a suffix with the cursor behind the draft; its length.
 
     By JUMPs the cursor goes to the draft's front first. inner[0::2] are the sizes of gaps in the target and
     inner[1::2] those of what is given behind them: with any of these there is no draft, and the cursor goes through
-    all gaps to the first.
+    all gaps to the first. Where it is told to write out of order, nothing but a prefix is given, and the cursor goes
+    to the front and back twice.
     """
     for j in range(prefix):
         history[j] = tokens[first + j]
@@ -367,6 +368,10 @@ def write_draft(history: Array, tokens: Array, first: int, prefix: int, target: 
         history[count + suffix] = num_text + JUMPS + prefix
         history[count + suffix + 1] = num_text + JUMPS + count
         return count + suffix + 2
+    if told:
+        for j in range(4):
+            history[count + j] = num_text + JUMPS + (prefix if j % 2 else 0)
+        return count + 4
     gap = count
     count = _write_way(history, count + suffix, count + suffix, suffix, num_text, has_jumps)
     for k in range(len(inner) - 1, 0, -2):

@@ -379,7 +379,7 @@ def label_many(tokens: Array, examples: Array, rollouts: Array, ends: Array, num
         first, prefix, target, suffix = examples[i, 0], examples[i, 1], examples[i, 2], examples[i, 3]
         drafts, drafted, inner = examples[i, 4], examples[i, 5], examples[i, 6:]
         num_draft = write_draft(
-            history, tokens, first, prefix, target, suffix, drafts, drafted, inner, num_text, rules[2]
+            history, tokens, first, prefix, target, suffix, drafts, drafted, 0, inner, num_text, rules[2]
         )  # fmt: skip
         length, cursor = prefix + drafted + suffix, prefix + drafted
         for k in range(1, len(inner), 2):

@@ -115,22 +115,19 @@ def edit_small(alphabet: Alphabet) -> RunConfig:
     )
 
 
-WHOLE_RUNS = "0.8*left-to-right+0.1*ending+0.1*sentences:jump=0"
-"""Mostly as people read; the others jump between whole sentences, which costs the least."""
-
-
 def joint_small(alphabet: Alphabet) -> RunConfig:
     """One model for every job: most examples are drafts to correct, the others fill gaps or continue, at length.
-    Pairs are few, for whoever reads the same ones too often knows them by heart."""
+    Pairs are few, for whoever reads the same ones too often knows them by heart. Text is written from left to right
+    unless the model is told otherwise."""
     config = edit_small(alphabet)
     jobs = replace(
         config.data.jobs, prefix=(0, 128), length=(16, 448), gap=(1, 127), suffix=(1, 127), infill=0.5, gaps=(1, 6),
-        sparse=0.1, edit=0.82, pairs=0.02, cut_stops=False, learn_given=1.0,
+        sparse=0.1, edit=0.82, pairs=0.02, cut_stops=False, learn_given=1.0, told=0.4,
     )  # fmt: skip
     return replace(
         config,
         model=replace(config.model, context=1024, max_length=1024),
-        data=replace(config.data, order=WHOLE_RUNS, jobs=jobs, row=2048),
+        data=replace(config.data, order="left-to-right", jobs=jobs, row=2048),
         train=replace(config.train, steps=24000, rows=48, eval_every=6000, sample_every=12000, save_every=6000),
     )
 

@@ -44,8 +44,10 @@ class ReviserFamily:
         # Noise may fill a canvas beyond its final text.
         data, model = settings.data, settings.model
         longest = data.jobs.longest if order.has_likelihood else model.max_length
+        told = parse_order(data.jobs.told_order) if data.jobs.told else None
         rules = with_ends(settings.rules, order, tokenizer)
-        return Packer(order, rules, model.canvas, data.row, model.context, longest, data.jobs.learn_given)
+        rules = rules if told is None else with_ends(rules, told, tokenizer)
+        return Packer(order, rules, model.canvas, data.row, model.context, longest, data.jobs.learn_given, told)
 
     def make_heldout(self, settings: RunConfig, shards: Shards, count: int, job: Job) -> Heldout | None:
         order, train = parse_order(settings.data.order), settings.train

@@ -190,6 +190,8 @@ class RunConfig:
             )
         if jobs.learn_given and self.family != "reviser":
             raise ConfigError(f"data.jobs.learn_given is for models that edit; family={self.family} reads both sides")
+        if jobs.told:
+            self._check_told()
         if jobs.num_inner:
             setting = "gaps" if jobs.gaps[1] > 1 else "sparse"
             if self.family != "reviser":
@@ -225,6 +227,17 @@ class RunConfig:
     def trainer(self) -> str:
         """What trains by such a config. Own states are a room to the right of this one, so it is given by name."""
         return "reviser.own_states.dagger:DaggerTrainer" if self.dagger.rounds else "reviser.training.loop:Trainer"
+
+    def _check_told(self) -> None:
+        name, operators = self.data.jobs.told_order, set(self.model.operators)
+        if self.family != "reviser":
+            raise ConfigError(f"data.jobs.told is for models that edit; family={self.family} has no order")
+        missing = sorted({"jump", *parse_order(name).needs} - operators)
+        if missing:
+            raise ConfigError(
+                f"data.jobs.told with told_order={name} takes the operator {missing[0]}; model.operators is "
+                f"{','.join(self.model.operators)}"
+            )
 
     def _check_dagger(self) -> None:
         dagger, jobs, train, operators = self.dagger, self.data.jobs, self.train, self.model.operators
