@@ -394,3 +394,19 @@ def _number(text: str, kind: type[int] | type[float]) -> int | float | None:
         return kind(text)
     except ValueError:
         return None
+
+
+def parse_jobs(jobs: str) -> dict[str, tuple[float, ...]]:
+    """The numbers of a model's jobs, by name, as its folder keeps them; settings that are no numbers are left out.
+
+    >>> parse_jobs("gap=1,63 infill=0.4 rewrites=False")
+    {'gap': (1.0, 63.0), 'infill': (0.4,)}
+    """
+    found = {}
+    for part in jobs.split():
+        name, _, value = part.partition("=")
+        try:
+            found[name] = tuple(float(number) for number in value.split(","))
+        except ValueError:
+            continue
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -110,6 +111,17 @@ def test_a_random_model_does_make_edits() -> None:
     assert edited.edits
     assert edited.text != edited.original
     assert repr(edited).endswith(f"{len(edited.edits)} edits)")
+
+
+def test_windows_are_no_longer_than_the_drafts_that_a_model_learned() -> None:
+    config = replace(SCRIPTED.model.config, context=1024, max_length=1024)
+    free = Room.of(config)
+    assert (free.most, free.context, free.core) == (613, 102, 409)
+    short = Room.of(config, "prefix=0,128 draft=1,180 around=0,48")
+    assert (short.most, short.context, short.core) == (276, 48, 180)
+    assert Room.of(config, "draft=1,9000 around=0,9000") == free
+    writer = Writer(random_model(config), SCRIPTED.tokenizer, jobs="draft=1,180 around=0,48")
+    assert writer.room == short
 
 
 @settings(max_examples=30)

@@ -33,7 +33,7 @@ def collect(writer: Writer, task: CorrectionTask) -> Iterator[Row]:
     """Every edit that the model proposes for the texts of a task."""
     how = Proofreading(passes=1, min_probability=0.0, reread=False)
     for number, text in enumerate(task.texts):
-        edits = proofread(text, writer.propose, writer.tokenizer, writer.config, how).edits
+        edits = proofread(text, writer.propose, writer.tokenizer, writer.config, how, room=writer.room).edits
         if not edits:
             continue
         [gains] = find_gains([("", text, "", edits)], writer.tokenizer, writer.read)

@@ -31,7 +31,7 @@ def collect(writer: Writer, texts: Sequence[str], spans: Sequence[Spans]) -> Ite
     """Every change that the model proposes: the probability of its way, the nats gained, whether it is in a span."""
     how = Proofreading(min_probability=0.0, passes=1, reread=False, weighing=REVISING)
     propose = partial(writer.propose, sampling=replace(SCAN, scan=REVISING.least_scan), max_actions=REVISE_ACTIONS)
-    edited = proofread_all(texts, propose, writer.tokenizer, writer.config, how)
+    edited = proofread_all(texts, propose, writer.tokenizer, writer.config, how, room=writer.room)
     for each, own in zip(edited, spans, strict=True):
         if not each.edits:
             continue

@@ -241,7 +241,8 @@ def _edit(
 
     how = replace(how, format=source.format)
     with _progress(args, source) as progress:
-        edited = proofread(source.text, propose, writer.tokenizer, writer.config, how, progress, read=writer.read)
+        model = writer.tokenizer, writer.config
+        edited = proofread(source.text, propose, *model, how, progress, writer.room, writer.read)
     if args.review and edited.edits:
         return _review(edited, source)
     return edited

@@ -17,6 +17,7 @@ from typing import Any
 from zlib import crc32
 
 from reviser.canvas import CLOSED, FIXED, Canvas, Rules, replay
+from reviser.config import parse_jobs
 from reviser.decoding.arguments import check_size, check_whole
 from reviser.decoding.presets import LONGEST_GAP, PAPER, Sampling
 from reviser.decoding.requests import CUT_SHORT, Alternatives, Decoded, EndedBy, Request
@@ -44,22 +45,6 @@ def split_gaps(text: str) -> list[str]:
     if not all(parts[1:-1]):
         raise ConfigError("two gaps have nothing between them; write one ___ for both")
     return parts
-
-
-def parse_jobs(jobs: str) -> dict[str, tuple[float, ...]]:
-    """The numbers of a model's jobs, by name, as its folder keeps them; settings that are no numbers are left out.
-
-    >>> parse_jobs("gap=1,63 infill=0.4 rewrites=False")
-    {'gap': (1.0, 63.0), 'infill': (0.4,)}
-    """
-    found = {}
-    for part in jobs.split():
-        name, _, value = part.partition("=")
-        try:
-            found[name] = tuple(float(number) for number in value.split(","))
-        except ValueError:
-            continue
-    return found
 
 
 def knows_gaps(jobs: str) -> bool:

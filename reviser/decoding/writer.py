@@ -58,6 +58,7 @@ from reviser.proofreading.choices import MIN_PROBABILITY, PASSES, REVISE_PROBABI
 from reviser.proofreading.proofread import Edited, Propose, check_can_edit, proofread
 from reviser.proofreading.rereading import scan_for
 from reviser.proofreading.revising import EditAll, Revision, make_editor, revise_canvases
+from reviser.proofreading.windows import Room
 from reviser.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ class Writer:
         """What the model's folder says of it, where it comes from one."""
         self.has_gaps = knows_gaps(jobs) and "jump" in self.config.operators
         """Whether the model fills several gaps at once, as one that was trained to; another fills them in turn."""
+        self.room = Room.of(self.config, jobs)
+        """How much text it proofreads at a time."""
         self._has_graphs = self.device.startswith("cuda")
         self._idle: dict[tuple[frozenset[str], Sampling, int, int], ArrayEngine | Engine] = {}
         """The last engine that is worth keeping: one on a GPU, for its captured step, or one of a single row."""
@@ -214,7 +217,7 @@ class Writer:
         scan = replace(SCAN, scan=scan_for(how))
         propose = propose or partial(self.propose, sampling=scan, max_actions=how.max_actions)
         filling = partial(refill, self.gap, self.write)
-        return make_editor(how, propose, filling, self.tokenizer, self.config, self.read)
+        return make_editor(how, propose, filling, self.tokenizer, self.config, self.read, self.room)
 
     def _put_revision(self, text: Text, revision: Revision) -> Text:
         joined = join_revision(text.decoded, revision)
@@ -345,7 +348,7 @@ class Writer:
         sampling = replace(SCAN, scan=scan_for(how)) if sampling is None else sampling
         check_sampling(sampling)
         propose = partial(self.propose, seed=seed, sampling=sampling)
-        return proofread(text, propose, self.tokenizer, self.config, how, read=self.read)
+        return proofread(text, propose, self.tokenizer, self.config, how, room=self.room, read=self.read)
 
     def read(self, texts: Sequence[Sequence[int]], begins: Sequence[int] | None = None) -> list[list[float]]:
         """The log-probability of each token of texts, or of those from `begins` on, as written from left to right; an

@@ -19,8 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from reviser.config import ModelConfig
-from reviser.decoding.gap_filling import parse_jobs
+from reviser.config import ModelConfig, parse_jobs
 from reviser.errors import ConfigError
 from reviser.evaluation.generations import Prompt
 from reviser.evaluation.metrics.likelihood import TextLikelihoods

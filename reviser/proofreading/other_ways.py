@@ -57,6 +57,7 @@ def find_ways(
     tokenizer: Tokenizer,
     config: ModelConfig,
     read: Read | None = None,
+    room: Room | None = None,
 ) -> list[Edit]:
     """Edits of a stretch of a text, each instead of the others, the most probable first; none where the model would
     not edit just that."""
@@ -67,7 +68,8 @@ def find_ways(
     protected = find_protected(text)
     around = [(0, max(start - 1, 0)), (min(end + 1, len(text)), len(text))]
     # With all else protected, the windows are the sentences of the stretch, and their context.
-    window = next(iter(cut_windows(text, merge([*protected, *around]), tokenizer, Room.of(config))), None)
+    windows = cut_windows(text, merge([*protected, *around]), tokenizer, room or Room.of(config))
+    window = next(iter(windows), None)
     if window is None:
         return []
     left, core, right = (

@@ -149,11 +149,15 @@ def _edit_tasks(
 
 
 def check_can_edit(config: ModelConfig, name: str = "this model") -> None:
-    """Refuse a model that can neither delete nor replace."""
+    """Refuse a model that can neither delete nor replace, or that holds no text."""
     if not set(CHANGES) & set(config.operators):
         raise ConfigError(
             f"{name} cannot edit: it has the operators {', '.join(sorted(config.operators)) or 'none'}, and editing "
             "needs delete or replace; use a model that was trained on edits"
+        )
+    if Room.of(config).most < 1:
+        raise ConfigError(
+            f"a model with a context of {config.context} and a canvas of {config.max_length} has no room for text"
         )
 
 
@@ -341,10 +345,11 @@ def compare_cuts(
     how: Proofreading,
     share: float = 0.5,
     read: Read | None = None,
+    room: Room | None = None,
 ) -> float:
     """How little it matters where windows are cut: of all edits that are made with windows of the full size or with
     windows of a `share` of it, the part that is made with both; 1 where there are none."""
-    full = Room.of(config)
+    full = room or Room.of(config)
     small = Room(max(int(full.most * share), 1), int(full.context * share), max(int(full.core * share), 1))
     results = [proofread(text, propose, tokenizer, config, how, room=room, read=read) for room in (full, small)]
     one, other = ({(edit.start, edit.end, edit.after) for edit in edited.edits} for edited in results)

@@ -30,6 +30,7 @@ from reviser.proofreading.edits import Edit, apply_edits, shift
 from reviser.proofreading.proofread import Edited, Propose, Span, proofread_all
 from reviser.proofreading.rereading import Read
 from reviser.proofreading.rewriting import Refill, rewrite_all
+from reviser.proofreading.windows import Room
 from reviser.tokenizer import Tokenizer
 
 
@@ -61,12 +62,18 @@ class Revision:
 
 
 def make_editor(
-    how: Proofreading, propose: Propose, refill: Refill, tokenizer: Tokenizer, config: ModelConfig, read: Read
+    how: Proofreading,
+    propose: Propose,
+    refill: Refill,
+    tokenizer: Tokenizer,
+    config: ModelConfig,
+    read: Read,
+    room: Room | None = None,
 ) -> EditAll:
     """An editor that reads or scans, as `how` says."""
     if how.by == "reading":
         return partial(rewrite_all, refill=refill, tokenizer=tokenizer, read=read, how=how)
-    return partial(proofread_all, propose=propose, tokenizer=tokenizer, config=config, how=how, read=read)
+    return partial(proofread_all, propose=propose, tokenizer=tokenizer, config=config, how=how, room=room, read=read)
 
 
 def revise_canvases(

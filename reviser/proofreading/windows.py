@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from reviser.canvas import CLOSED, Rules, protect
-from reviser.config import ModelConfig
-from reviser.errors import ConfigError, TokenizerError
+from reviser.config import ModelConfig, parse_jobs
+from reviser.errors import TokenizerError
 from reviser.orders.record import Draft
 from reviser.tokenizer import Tokenizer
 
@@ -63,14 +63,15 @@ class Room:
     """In a window."""
 
     @classmethod
-    def of(cls, config: ModelConfig) -> Room:
+    def of(cls, config: ModelConfig, jobs: str = "") -> Room:
+        """What fits a model and is no longer than the drafts that it learned to edit, where `jobs` says how long they
+        were: in longer ones it misses more."""
         most = min(int((config.context - 2) * WINDOW_SHARE), int(config.max_length * CANVAS_SHARE))
         context = most // CONTEXT_SHARE
-        if most < 1:
-            raise ConfigError(
-                f"a model with a context of {config.context} and a canvas of {config.max_length} has no room for text"
-            )
-        return cls(most, context, most - 2 * context)
+        learned = parse_jobs(jobs)
+        core = min(most - 2 * context, int(learned.get("draft", (most,))[-1]))
+        context = min(context, int(learned.get("around", (most,))[-1]))
+        return cls(core + 2 * context, context, core)
 
 
 def cut_windows(text: str, protected: Sequence[Span], tokenizer: Tokenizer, room: Room) -> list[TextWindow]:

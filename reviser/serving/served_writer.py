@@ -55,7 +55,7 @@ class ServedWriter(Writer):
             [written] = self.write([request], sampling, NUM_ALTERNATIVES)
             return written.decoded
 
-        return find_ways(text, (start, end), ask, self.tokenizer, self.config, self.read)
+        return find_ways(text, (start, end), ask, self.tokenizer, self.config, self.read, self.room)
 
     def follow(
         self, draft: Draft, tell: TellEvent, max_actions: int, seed: int, sampling: Sampling, number: int = 0

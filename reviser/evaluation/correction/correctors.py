@@ -123,7 +123,8 @@ class ModelCorrector:
             done.extend(made := self.writer.propose(drafts, sampling=self.sampling))
             return made
 
-        edited = proofread(text, propose, self.writer.tokenizer, self.writer.config, self.how, read=self.writer.read)
+        model, room = (self.writer.tokenizer, self.writer.config), self.writer.room
+        edited = proofread(text, propose, *model, self.how, room=room, read=self.writer.read)
         num_actions, is_finished = (
             sum(len(each.actions) for each in done),
             all(each.ended_by == "model" for each in done),

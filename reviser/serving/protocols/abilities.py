@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from reviser.decoding.gap_filling import parse_jobs
+from reviser.config import parse_jobs
 from reviser.decoding.writer import Writer
 from reviser.proofreading.proofread import CHANGES
 from reviser.serving.service import Service
