@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import random
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -17,10 +19,12 @@ from test_tokenizer import wordpiece
 from tiny import WORDS, random_model
 
 from reviser.canvas import FIXED, Rules
+from reviser.cli import main
 from reviser.config import ModelConfig
-from reviser.decoding.presets import Sampling
+from reviser.decoding.presets import GREEDY, Sampling
 from reviser.decoding.writer import Writer
 from reviser.errors import ConfigError, DataError, TokenizerError
+from reviser.evaluation.correction.correctors import ModelCorrector
 from reviser.proofreading.choices import Proofreading
 from reviser.proofreading.proofread import compare_cuts
 from reviser.proofreading.spans.formats import find_protected
@@ -117,11 +121,37 @@ def test_windows_are_no_longer_than_the_drafts_that_a_model_learned() -> None:
     config = replace(SCRIPTED.model.config, context=1024, max_length=1024)
     free = Room.of(config)
     assert (free.most, free.context, free.core) == (613, 102, 409)
-    short = Room.of(config, "prefix=0,128 draft=1,180 around=0,48")
+    short = Room.of(config, "prefix=0,128 edit=0.65 draft=1,180 around=0,48")
     assert (short.most, short.context, short.core) == (276, 48, 180)
-    assert Room.of(config, "draft=1,9000 around=0,9000") == free
-    writer = Writer(random_model(config), SCRIPTED.tokenizer, jobs="draft=1,180 around=0,48")
+    assert Room.of(config, "edit=1.0 draft=1,9000 around=0,9000") == free
+    assert Room.of(config, "edit=0.0 pairs=0.0 draft=8,160 around=0,48") == free
+    writer = Writer(random_model(config), SCRIPTED.tokenizer, jobs="edit=0.65 draft=1,180 around=0,48")
     assert writer.room == short
+
+
+def edit_by_command(writer: Writer, text: str, path: Path) -> None:
+    path.write_text(text)
+    assert main(["edit", "--model", "shipped", str(path)]) == 0
+
+
+def correct(writer: Writer, text: str, _: Path) -> None:
+    ModelCorrector("ours", writer, GREEDY).correct(text)
+
+
+def revise(writer: Writer, text: str, _: Path) -> None:
+    writer.editor(Proofreading(by="scan"))([text], closed=[[]])
+
+
+@pytest.mark.parametrize("way", [edit_by_command, correct, revise, lambda writer, text, _: writer.edit(text)])
+def test_whoever_proofreads_takes_windows_of_the_learned_size(
+    way: Callable[[Writer, str, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = ScriptedWriter(context=400)
+    writer.room = Room.of(writer.config, "edit=1.0 draft=1,20 around=0,6")
+    monkeypatch.setattr(Writer, "from_pretrained", lambda *_, **__: writer)
+    way(writer, "They walked along teh quiet river in the morning. " * 12, tmp_path / "text.txt")
+    assert len(writer.asked) >= 6
+    assert max(len(draft.tokens) for draft in writer.asked) <= 32
 
 
 @settings(max_examples=30)

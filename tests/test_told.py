@@ -95,6 +95,9 @@ def test_telling_changes_no_other_example(data: Path) -> None:
     assert not other.told.any()
     for name in ("first", "prefix", "length", "suffix", "inner"):
         assert np.array_equal(getattr(one, name), getattr(other, name))
+    # Only those that may be told have drawn something more.
+    can_be = (one.suffix == 0) & ~one.has_gaps & (one.prefix > 0)
+    assert np.array_equal(one.states != other.states, can_be)
 
 
 def test_a_trained_model_says_what_it_was_told(data: Path, tmp_path: Path) -> None:

@@ -68,7 +68,8 @@ def _add_generate(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument(
         "--out-of-order",
         action="store_true",
-        help="write the ending first and then what leads up to it; for a model that was trained to (data.jobs.told)",
+        help="write in the other order that the model was trained in (data.jobs.told_order): by default the ending "
+        "first and then what leads up to it",
     )
     parser.add_argument(
         "--revise", type=int, default=0, metavar="N", help="go over the draft at most N times and edit it (default 0)"

@@ -334,8 +334,9 @@ def cut_documents(
         ending[(ending == CUT) & is_finished] = FINISHED
     first, told = offsets[:-1] + cuts[:, 0], np.zeros(count, np.int64)
     if jobs.told:
-        told[(kinds == 0) & (cuts[:, 1] > 0) & (cuts[:, 3] == 0)] = 1
-        told &= draw_chances(jobs.told, states)
+        able = np.flatnonzero((kinds == 0) & (cuts[:, 1] > 0) & (cuts[:, 3] == 0))
+        streams = states[able]
+        told[able], states[able] = draw_chances(jobs.told, streams), streams
         # Where the ending comes first, the text is done when it is reached.
         ending[told == 1] = ANYWHERE
     return Examples(tokens, first, *sizes, states, documents, inner=inner, ending=ending, told=told), kinds

@@ -28,6 +28,7 @@ from reviser.orders.registry import order_name
 from reviser.orders.replay import FOREVER, encode_rules, fill_rows, jit, missing_operators
 
 Array = npt.NDArray[Any]
+EVERY_TOKEN = 1 << 30
 FAR = 12
 """How many tokens a mistake has at most for what stands behind it to be learned."""
 
@@ -108,7 +109,7 @@ def learn_given(table: Array, is_chosen: Array, tokens: Array, labels: Array) ->
         for j in range(prefix):
             labels[row, place - prefix + j] = tokens[first + j]
         text, draft = tokens[first + prefix : first + prefix + target], tokens[table[k, 8] : table[k, 8] + drafted]
-        learn_kept(draft, text, labels[row, place : place + drafted])
+        missed = learn_kept(draft, text, labels[row, place : place + drafted]) if drafted else 1
         place, begin = place + drafted, first + prefix
         for j in range(11, table.shape[1], 2):
             begin += table[k, j]
@@ -116,13 +117,14 @@ def learn_given(table: Array, is_chosen: Array, tokens: Array, labels: Array) ->
                 labels[row, place + i] = tokens[begin + i]
             place, begin = place + table[k, j + 1], begin + table[k, j + 1]
         begin = first + prefix + target
-        for i in range(0 if drafted else 1, suffix):
+        for i in range(missed, suffix):
             labels[row, place + i] = tokens[begin + i]
 
 
 @jit
-def learn_kept(draft: Array, text: Array, labels: Array) -> None:
-    """Label the tokens of a draft that its text keeps, up to a mistake behind which they are not soon alike again."""
+def learn_kept(draft: Array, text: Array, labels: Array) -> Any:
+    """Label the tokens of a draft that its text keeps, up to a mistake behind which they are not soon alike again;
+    returns how many tokens behind the draft are not to be learned: all of them, the first or none."""
     i, j = 0, 0
     while i < len(draft) and j < len(text):
         if draft[i] == text[j]:
@@ -131,9 +133,11 @@ def learn_kept(draft: Array, text: Array, labels: Array) -> None:
             continue
         skipped = _next_alike(draft, text, i, j)
         if skipped < 0:
-            return
+            return 1 if max(len(draft) - i, len(text) - j) <= FAR else EVERY_TOKEN
         # What comes first behind a mistake may be half of it.
         i, j = i + skipped // (FAR + 1) + 1, j + skipped % (FAR + 1) + 1
+    left = max(len(draft) - i, len(text) - j)
+    return 0 if left <= 0 else 1 if left <= FAR else EVERY_TOKEN
 
 
 @jit

@@ -27,6 +27,7 @@ from reviser.orders.rng import Random
 from reviser.proofreading.rewriting import FILLINGS, ROOM, Place, Refilled
 
 GAP = re.compile("_{3,}")
+NEVER_TOLD = "was not trained to write out of order; train one with data.jobs.told"
 Tokens = Sequence[int]
 
 
@@ -57,6 +58,11 @@ def knows_gaps(jobs: str) -> bool:
     return given.get("gaps", (1.0,))[-1] > 1 or given.get("sparse", (0.0,))[0] > 0
 
 
+def knows_telling(jobs: str) -> bool:
+    """Whether a model was trained to write out of order when it is told to."""
+    return parse_jobs(jobs).get("told", (0.0,))[0] > 0
+
+
 def check_telling(jobs: str, prompt: Tokens) -> None:
     """Refuse to tell a model to write out of order that never learned to, given the settings it was trained with.
 
@@ -65,8 +71,8 @@ def check_telling(jobs: str, prompt: Tokens) -> None:
     Traceback (most recent call last):
     reviser.errors.ConfigError: this model was not trained to write out of order; train one with data.jobs.told
     """
-    if not parse_jobs(jobs).get("told", (0.0,))[0]:
-        raise ConfigError("this model was not trained to write out of order; train one with data.jobs.told")
+    if not knows_telling(jobs):
+        raise ConfigError(f"this model {NEVER_TOLD}")
     if not prompt:
         raise ConfigError("only what continues a prompt can be written out of order; give a prompt")
 

@@ -34,6 +34,7 @@ from reviser.evaluation.suites import (
 from reviser.evaluation.suites.probability import named_orders
 from reviser.evaluation.suites.writing import DEVICE, RULER, SEEDS, SYSTEM, TEXTS
 from reviser.evaluation.texts import MIN_TEXTS
+from reviser.model.folder import find, read_config
 from reviser.reports.results import format_command, write_result
 
 
@@ -195,7 +196,9 @@ def _plan_orders(
             alone = Likelihood(**shared, system=(SystemSpec(spec.name, spec.model).text,))
             steps.append(step(alone, read, f"likelihood_{spec.name}"))
     if together:
-        cutting = tuple(SystemSpec(spec.name, spec.model).text for spec in together if cuts_text(known[spec.name]))
+        written = {spec.name: _told_order(spec) or known[spec.name] for spec in together}
+        cutting = tuple(SystemSpec(spec.name, spec.model).text for spec in together if cuts_text(written[spec.name]))
+        named = tuple(f"{name}={order}" for name, order in written.items())
         steps.append(step(Trajectories(generations=(str(made),), order=named, system=cutting), [made]))
     return steps
 
@@ -221,6 +224,15 @@ def _trained_order(spec: SystemSpec) -> str | None:
         return None if family_of(spec.model) in FAMILIES else trained_order(spec.model)
     except ReviserError:
         return None
+
+
+def _told_order(spec: SystemSpec) -> str | None:
+    """The order that a model is told to write in, where it is."""
+    if not spec.out_of_order:
+        return None
+    trained = read_config(find(spec.model)).trained
+    settings = dict(each.partition("=")[::2] for each in (trained.jobs if trained else "").split())
+    return settings.get("told_order")
 
 
 def _make_folder(folder: Path) -> None:

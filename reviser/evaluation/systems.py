@@ -16,6 +16,7 @@ import torch
 
 from reviser.config import override
 from reviser.decoding.engine import Request
+from reviser.decoding.gap_filling import NEVER_TOLD, knows_telling
 from reviser.decoding.sampling import PAPER, Sampling
 from reviser.decoding.writer import Text, Writer
 from reviser.diffusion import sampler
@@ -134,6 +135,8 @@ def open_system(
         _refuse_view(spec)
         return CausalSystem(spec.name, str(spec.path), sampling, budget, device)
     writer = Writer.from_pretrained(spec.model, device, NUM_ROWS[torch.device(device).type], weights)
+    if spec.out_of_order and not knows_telling(writer.jobs):
+        raise ConfigError(f"--system {spec.text}: {spec.model} {NEVER_TOLD}")
     return ReviserSystem(spec.name, writer, sampling, budget, None, spec.sees_suffix, spec.out_of_order)
 
 

@@ -67,8 +67,8 @@ def seed_jobs(jobs: JobConfig, infill: float) -> JobConfig:
     """The jobs of drafts to act on: nothing that only continues, for many continuations are right."""
     edit = 1.0 - infill if jobs.edit else 0.0
     if not edit and not infill:
-        return replace(jobs, pairs=1.0)
-    return replace(jobs, edit=edit, infill=1.0 if infill else 0.0)
+        return replace(jobs, pairs=1.0, told=0.0)
+    return replace(jobs, edit=edit, infill=1.0 if infill else 0.0, told=0.0)
 
 
 def num_drafted(examples: Examples, rules: Rules) -> npt.NDArray[np.int64]:

@@ -86,7 +86,7 @@ def proofread(
     room: Room | None = None,
     read: Read | None = None,
 ) -> Edited:
-    """What a model makes of a text; `room` is for windows of another size than fits the model best. Without
+    """What a model makes of a text; `room` is how long windows are, by default as long as fits. Without
     `read`, or with `how.reread` off, an edit is as probable as its actions."""
     [edited] = proofread_all([text], propose, tokenizer, config, how, progress, room, read)
     return edited

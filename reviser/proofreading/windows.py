@@ -69,6 +69,8 @@ class Room:
         most = min(int((config.context - 2) * WINDOW_SHARE), int(config.max_length * CANVAS_SHARE))
         context = most // CONTEXT_SHARE
         learned = parse_jobs(jobs)
+        if not any(learned.get("edit", ()) + learned.get("pairs", ())):
+            return cls(most, context, most - 2 * context)
         core = min(most - 2 * context, int(learned.get("draft", (most,))[-1]))
         context = min(context, int(learned.get("around", (most,))[-1]))
         return cls(core + 2 * context, context, core)

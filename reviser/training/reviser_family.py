@@ -43,8 +43,9 @@ class ReviserFamily:
         order = parse_order(settings.data.order)
         # Noise may fill a canvas beyond its final text.
         data, model = settings.data, settings.model
-        longest = data.jobs.longest if order.has_likelihood else model.max_length
         told = parse_order(data.jobs.told_order) if data.jobs.told else None
+        has_noise = not order.has_likelihood or (told is not None and not told.has_likelihood)
+        longest = model.max_length if has_noise else data.jobs.longest
         rules = with_ends(settings.rules, order, tokenizer)
         rules = rules if told is None else with_ends(rules, told, tokenizer)
         return Packer(order, rules, model.canvas, data.row, model.context, longest, data.jobs.learn_given, told)
