@@ -22,9 +22,11 @@ from reviser.data.slots import Slots
 from reviser.decoding.presets import PAPER
 from reviser.decoding.writer import Writer
 from reviser.errors import ConfigError
+from reviser.evaluation.plan import _told_order
 from reviser.evaluation.prompts import Prompt
 from reviser.evaluation.specs import SystemSpec
-from reviser.evaluation.systems import Budget, ReviserSystem
+from reviser.evaluation.systems import Budget, ReviserSystem, open_system
+from reviser.model.checkpoint import save_pretrained
 from reviser.orders import replay
 from reviser.orders.policies import LeftToRight
 from reviser.orders.record import Draft, from_record, to_record
@@ -106,6 +108,10 @@ def test_a_trained_model_says_what_it_was_told(data: Path, tmp_path: Path) -> No
     writer = Writer.from_pretrained(tmp_path / "run")
     assert "told=0.5 told_order=runs:jump=0.2,by=pointer" in writer.jobs
     assert writer.continuation("The sea", out_of_order=True).visits == (0, 7, 0)
+    told_spec = SystemSpec.parse(f"ahead={tmp_path / 'run'},out_of_order=true")
+    assert _told_order(told_spec) == "runs:jump=0.2,by=pointer"
+    assert _told_order(SystemSpec.parse(f"plain={tmp_path / 'run'}")) is None
+    assert open_system(told_spec).request(Prompt("a", "The sea", " is wide."), 0).draft.visits == (0, 7, 0)
 
 
 JUMPING = "model.operators=jump", "data.order=left-to-right"
@@ -139,6 +145,11 @@ def test_an_evaluated_system_may_be_told(tmp_path: Path) -> None:
     assert (spec.out_of_order, spec.sampling) == (True, ["temperature=0.5"])
     with pytest.raises(ConfigError, match=r"out_of_order=maybe must be true or false$"):
         SystemSpec.parse("ahead=runs/mine,out_of_order=maybe")
+    folder = save_pretrained(random_model(settings(*JUMPING).model), tmp_path / "model", load("bytes"))
+    with pytest.raises(
+        ConfigError, match=r"^--system a=.*,out_of_order=true: .*/model was not trained to write out "
+    ):
+        open_system(f"a={folder},out_of_order=true")
     told = ReviserSystem("ahead", make_writer(TELLING), PAPER, Budget(), out_of_order=True)
     assert told.request(Prompt("a", "The sea", " is wide."), 0).draft.visits == (0, 7, 0)
 

@@ -281,7 +281,7 @@ def _join(pieces: list[tuple[Packed, int, int]], rank: int, world: int) -> Packe
         whole = np.concatenate(parts) if len(parts) > 1 else parts[0]
         return np.ascontiguousarray(whole[rank::world])
 
-    shown = ("windows", "canvases", "cursors", "lives")
+    shown = ("windows", "canvases", "cursors", "lives", "mistakes")
     names = ("actions", "labels", "valid", "positions", "segments", *shown, "num_actions")
     none = {"places": np.empty((0, 3), np.int64), "log_q": np.empty(0), "num_tokens": np.empty(0, np.int64)}
     arrays: dict[str, Any] = {name: take(name) for name in names} | none

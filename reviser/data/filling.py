@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reviser.actions import DELETE, EVERYTHING, JUMPS, MOVES, REPLACE, START
+from reviser.actions import DELETE, EVERYTHING, JUMPS, MOVES, REPLACE, START, STOP
 from reviser.canvas import Canvas, Rules, apply, valid_mask
 from reviser.data.drawing import Orders
 from reviser.data.examples import Examples
@@ -152,6 +152,31 @@ def _next_alike(draft: Array, text: Array, i: int, j: int) -> Any:
             if is_last or (x + 1 < len(draft) and y + 1 < len(text) and draft[x + 1] == text[y + 1]):
                 return a * (FAR + 1) + total - a
     return -1
+
+
+@jit
+def mark_mistakes(table: Array, given: Array, sizes: Array, labels: Array, lives: Array, ahead: int, num_text: int,
+                  mistakes: Array) -> None:  # fmt: skip
+    """Say of the places of drafts in filled rows whether something is edited there: behind which tokens its script
+    lands. `given` and `sizes` count the positions of each example's draft and of all of it.
+
+    A place counts if the next `ahead` positions belong to the draft's history too, which tells nothing of the script.
+    """
+    for k in range(len(table)):
+        row, col, i, prefix, drafted = table[k, 0], table[k, 1], table[k, 3], table[k, 5], table[k, 9]
+        last = min(prefix + drafted, given[i] - ahead)
+        if not drafted:
+            continue
+        for step in range(prefix, last + 1):
+            mistakes[row, col + step] = 0
+        for step in range(given[i], sizes[i]):
+            place = lives[row, col + step, 1]
+            if prefix <= place <= last:
+                mistakes[row, col + place] = 1
+        # The cursor stands at the draft's end already.
+        first = labels[row, col + given[i]] - num_text
+        if prefix + drafted == last and first != STOP and first < JUMPS:
+            mistakes[row, col + last] = 1
 
 
 @jit

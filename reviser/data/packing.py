@@ -21,7 +21,7 @@ from reviser.canvas import Rules
 from reviser.config import CanvasConfig
 from reviser.data.drawing import Orders, draw_examples, exact_log_q, history_sizes
 from reviser.data.examples import Examples, draw_chances, join_examples
-from reviser.data.filling import RowArrays, fill, learn_given
+from reviser.data.filling import RowArrays, fill, learn_given, mark_mistakes
 from reviser.data.workers import can_send
 from reviser.orders.draw import Rows
 from reviser.orders.kernels import jit
@@ -54,6 +54,9 @@ class Packed:
     log_q: npt.NDArray[np.float64]
     num_tokens: npt.NDArray[np.int64]
     """Target tokens of each example."""
+    mistakes: npt.NDArray[np.int8] | None = None
+    """[rows, columns] of drafts to edit: 1 where something is edited behind a column's token, 0 where nothing is; -1
+    elsewhere. None where nobody asks."""
 
     @property
     def fill(self) -> float:
@@ -90,6 +93,8 @@ class Packer:
     """Share of examples of which what is given carries labels too, where the finished text has it."""
     told_order: Order | None = None
     """Draws the examples that are told to be written out of order."""
+    marks_mistakes: int | None = None
+    """Where it says of drafts what is edited: how many columns behind a place must be given too."""
 
     @property
     def orders(self) -> Orders:
@@ -140,6 +145,12 @@ class Packer:
         if self.learn_given:
             is_chosen = draw_chances(self.learn_given, examples.states.copy())
             learn_given(table, is_chosen, examples.tokens, arrays.labels)
+        mistakes = None
+        if self.marks_mistakes is not None and arrays.lives.size:
+            mistakes = np.full(arrays.actions.shape, -1, np.int8)
+            given = sizes - (drawn.actions.shape[1] - drawn.begins)
+            num_text = self.rules.alphabet.num_text
+            mark_mistakes(table, given, sizes, arrays.labels, arrays.lives, self.marks_mistakes, num_text, mistakes)
         num_actions = np.bincount(places[:, 0], sizes, num_rows).astype(np.int64)
         mark_padding(
             num_actions, self.context or self.row, self.rules.alphabet.pad, self.rules.alphabet.none, arrays.actions,
@@ -151,6 +162,7 @@ class Packer:
             arrays.segments[:, keep], arrays.windows[:, keep] if width else None,
             arrays.canvases[:, keep] if num_cells else None, arrays.cursors[:, keep] if has_cursors else None,
             arrays.lives[:, keep] if arrays.lives.size else None, num_actions, places, drawn.log_q, examples.length,
+            None if mistakes is None else mistakes[:, keep],
         )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ class DenoiserFamily:
     def make_model(self, settings: RunConfig) -> Denoiser:
         return FAMILIES[self.name](settings.model)
 
-    def make_objective(self, model: Transformer, fuse: bool) -> DenoisingObjective:
+    def make_objective(self, model: Transformer, settings: RunConfig, fuse: bool) -> DenoisingObjective:
         return DenoisingObjective(_denoiser(model), fuse)
 
     def make_packer(self, settings: RunConfig, tokenizer: Tokenizer | None) -> CanvasPacker:

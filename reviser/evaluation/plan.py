@@ -34,7 +34,6 @@ from reviser.evaluation.suites import (
 from reviser.evaluation.suites.probability import named_orders
 from reviser.evaluation.suites.writing import DEVICE, RULER, SEEDS, SYSTEM, TEXTS
 from reviser.evaluation.texts import MIN_TEXTS
-from reviser.model.folder import find, read_config
 from reviser.reports.results import format_command, write_result
 
 
@@ -228,6 +227,8 @@ def _trained_order(spec: SystemSpec) -> str | None:
 
 def _told_order(spec: SystemSpec) -> str | None:
     """The order that a model is told to write in, where it is."""
+    from reviser.model.folder import find, read_config
+
     if not spec.out_of_order:
         return None
     trained = read_config(find(spec.model)).trained

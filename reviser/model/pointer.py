@@ -56,6 +56,21 @@ class Pointer(nn.Module):
             return cast(Tensor, own[..., None, :])
         return torch.cat([own, self.ahead_matrix(hidden)], dim=-1).view(*own.shape[:-1], -1, own.shape[-1])
 
+    def suspicions(self, hidden: Tensor) -> Tensor:
+        """[B, T, d] states of rows to [B, T]: the first number of each step's key, with all that it takes in ahead.
+
+        Training may ask that it says whether something is edited behind the step's token, as a logit
+        (train.find_mistakes); queries use it as they like.
+        """
+        first = [self.key_matrix.weight[:1]]
+        if self.ahead_matrix is not None:
+            first.append(self.ahead_matrix.weight[:: self.key_matrix.weight.shape[0]])
+        parts = F.linear(hidden, torch.cat(first))
+        total = parts[..., 0]
+        for j in range(1, min(parts.shape[-1], hidden.shape[1])):
+            total = total + F.pad(parts[:, j:, j], (0, j))
+        return total
+
     def keys(self, hidden: Tensor, counts: Tensor | None = None) -> Tensor:
         """[B, T, d] states of whole histories to [B, T, P]: the keys of all steps, as the last step sees them.
 

@@ -46,7 +46,7 @@ class PpoFamily(ReviserFamily):
 
     ppo: PpoConfig = field(default_factory=PpoConfig)
 
-    def make_objective(self, model: Transformer, fuse: bool) -> Learner:
+    def make_objective(self, model: Transformer, settings: RunConfig, fuse: bool) -> Learner:
         return PolicyObjective(model, fuse, self.ppo)
 
 

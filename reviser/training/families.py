@@ -53,7 +53,7 @@ class Family(Protocol):
         """A model with fresh weights, on the CPU."""
         ...
 
-    def make_objective(self, model: Transformer, fuse: bool) -> Learner:
+    def make_objective(self, model: Transformer, settings: RunConfig, fuse: bool) -> Learner:
         """The model with its loss; `fuse` allows kernels that only a GPU has."""
         ...
 

@@ -200,7 +200,8 @@ def _trim(packed: Packed) -> Packed:
 
 def take_rows(packed: Packed, rows: slice, columns: slice = slice(None)) -> Packed:
     """Some of the rows, and of their columns; where examples are is told of all of them still."""
-    names = ("actions", "labels", "valid", "positions", "segments", "windows", "canvases", "cursors", "lives")
+    shown = ("windows", "canvases", "cursors", "lives", "mistakes")
+    names = ("actions", "labels", "valid", "positions", "segments", *shown)
     arrays = {name: getattr(packed, name) for name in names}
     cut: dict[str, Any] = {name: None if array is None else array[rows, columns] for name, array in arrays.items()}
     return replace(packed, num_actions=packed.num_actions[rows], **cut)

@@ -81,7 +81,7 @@ class Trainer:
         self.precision = settings.train.precision
         if self.precision == "auto":
             self.precision = "bf16" if is_cuda else "float32"
-        self.objective = self.family.make_objective(model, fuse=settings.train.compile and is_cuda)
+        self.objective = self.family.make_objective(model, settings, settings.train.compile and is_cuda)
         self.module = spread(self.objective, team, settings.train.parallel)
         self.model = model
         self.optimizers = build_optimizers(model, settings.optimizer)

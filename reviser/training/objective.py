@@ -8,13 +8,14 @@ from typing import Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reviser.data.packing import Packed
 from reviser.model.attention import Layout
 from reviser.model.conditioning import CanvasInput
 from reviser.model.loss import loss, nats
-from reviser.model.pointer import landed_nats, landing_log_p
+from reviser.model.pointer import Pointer, landed_nats, landing_log_p
 from reviser.model.transformer import Transformer
 
 MAX_CHUNK = 8192
@@ -57,6 +58,8 @@ class Inputs:
     """[B, J, 4]: every label that is a JUMP, by rows, as `pointer.landing_log_p` reads them; None: there are none."""
     deaths: Tensor | None = None
     """[B, T]: how long the token of each step stands on the canvas, in steps of its example."""
+    mistakes: Tensor | None = None
+    """[B, T]: 1 where a draft is edited behind a step's token, 0 where it is not, -1 elsewhere."""
 
     @property
     def count(self) -> float:
@@ -81,7 +84,7 @@ class Inputs:
         canvas = CanvasInput(*map(send_some, shown))
         return Inputs(
             send(self.actions), canvas, layout, send(self.chosen), send(self.labels), send_some(self.valid),
-            self.num_labels, send_some(self.jumps), send_some(self.deaths),
+            self.num_labels, send_some(self.jumps), send_some(self.deaths), send_some(self.mistakes),
         )  # fmt: skip
 
 
@@ -106,7 +109,7 @@ def host_inputs(rows: Packed, context: int, masked: bool = True, pinned: bool = 
     deaths = None if jumps is None or rows.lives is None else wrap(rows.lives[..., 0])
     return Inputs(
         wrap(rows.actions), canvas, layout, places, pick(rows.labels), valid, len(chosen),
-        None if jumps is None else wrap(jumps), deaths,
+        None if jumps is None else wrap(jumps), deaths, None if rows.mistakes is None else wrap(rows.mistakes),
     )  # fmt: skip
 
 
@@ -165,7 +168,11 @@ class Learner(nn.Module):
 
 
 class Objective(Learner):
-    """The loss of actions."""
+    """The loss of actions; `find_mistakes` weighs that of saying where drafts are edited."""
+
+    def __init__(self, model: Transformer, fuse: bool, find_mistakes: float = 0.0) -> None:
+        super().__init__(model, fuse)
+        self.find_mistakes = find_mistakes
 
     def forward(self, inputs: Inputs) -> Tensor:
         """The summed nats of all labels."""
@@ -179,11 +186,20 @@ class Objective(Learner):
         )  # fmt: skip
         if self.model.pointer is None:
             return total
+        if self.find_mistakes and inputs.mistakes is not None:
+            total = total + self.find_mistakes * finding_nats(self.model.pointer, hidden, inputs.mistakes)
         landings = jump_nats(self.model, hidden, inputs)
         if landings is None:
             # DDP waits for the gradient of every parameter.
             return total + 0.0 * sum(each.sum() for each in self.model.pointer.parameters())
         return total + landings.sum()
+
+
+def finding_nats(pointer: Pointer, hidden: Tensor, mistakes: Tensor) -> Tensor:
+    """The summed nats of saying of each place of drafts whether it is edited; `mistakes` as in `Inputs`."""
+    logits, is_place = pointer.suspicions(hidden).float(), mistakes >= 0
+    wanted = mistakes.clamp(min=0).to(logits.dtype)
+    return F.binary_cross_entropy_with_logits(logits, wanted, weight=is_place.to(logits.dtype), reduction="sum")
 
 
 def jump_nats(model: Transformer, hidden: Tensor, inputs: Inputs) -> Tensor | None:

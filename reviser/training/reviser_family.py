@@ -36,8 +36,8 @@ class ReviserFamily:
     def make_model(self, settings: RunConfig) -> Transformer:
         return Transformer(settings.model)
 
-    def make_objective(self, model: Transformer, fuse: bool) -> Learner:
-        return Objective(model, fuse)
+    def make_objective(self, model: Transformer, settings: RunConfig, fuse: bool) -> Learner:
+        return Objective(model, fuse, settings.train.find_mistakes)
 
     def make_packer(self, settings: RunConfig, tokenizer: Tokenizer | None) -> Packer:
         order = parse_order(settings.data.order)
@@ -48,7 +48,10 @@ class ReviserFamily:
         longest = model.max_length if has_noise else data.jobs.longest
         rules = with_ends(settings.rules, order, tokenizer)
         rules = rules if told is None else with_ends(rules, told, tokenizer)
-        return Packer(order, rules, model.canvas, data.row, model.context, longest, data.jobs.learn_given, told)
+        ahead = model.pointer_ahead if settings.train.find_mistakes else None
+        return Packer(
+            order, rules, model.canvas, data.row, model.context, longest, data.jobs.learn_given, told, ahead
+        )
 
     def make_heldout(self, settings: RunConfig, shards: Shards, count: int, job: Job) -> Heldout | None:
         order, train = parse_order(settings.data.order), settings.train

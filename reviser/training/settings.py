@@ -79,6 +79,9 @@ class TrainConfig:
     """What matrix products compute in; auto is bf16 on a GPU and float32 on a CPU."""
     compile: bool = True
     """Whether a GPU runs the model compiled; a CPU never does."""
+    find_mistakes: float = 0.0
+    """Weight of another loss on drafts: whether something is edited at each of their places, which tells more about
+    mistakes than the edits alone. It is not part of the held-out bounds, and is part of the loss that is shown."""
     masked: bool = True
     """Whether the softmax in the loss runs over valid actions alone, as it does in decoding."""
     parallel: Literal["ddp", "fsdp"] = "ddp"
@@ -108,7 +111,7 @@ class TrainConfig:
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 1")
-        for name in ("eval_prefix", "eval_infill", "eval_edit"):
+        for name in ("eval_prefix", "eval_infill", "eval_edit", "find_mistakes"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be 0 or more")
         if self.eval_infill and not self.eval_prefix:
@@ -201,6 +204,11 @@ class RunConfig:
                     f"data.jobs.{setting} takes the operator jump, which goes from one gap to the next; "
                     f"model.operators is {','.join(self.model.operators)}"
                 )
+        if self.train.find_mistakes and not (jobs.has_edits and self.family == "reviser"):
+            raise ConfigError(
+                f"train.find_mistakes={self.train.find_mistakes} needs drafts to edit; set data.jobs.edit or "
+                "data.jobs.pairs, for a model that edits"
+            )
         if self.train.eval_edit and not (jobs.edit or jobs.pairs):
             raise ConfigError(
                 f"train.eval_edit={self.train.eval_edit} needs drafts; set data.jobs.edit or data.jobs.pairs"
