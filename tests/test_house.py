@@ -49,6 +49,15 @@ def test_imports_go_leftwards_along_the_flow(path):
             assert FLOW.index(name.split(".")[1]) <= FLOW.index(room), f"{path.name} imports {name}"
 
 
+def test_what_is_tracked_is_small_and_holds_no_caches():
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, check=False)
+    if listed.returncode or not listed.stdout:
+        pytest.skip("this is no clone")
+    files = [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
+    assert not [path.name for path in files if path.suffix in (".nbc", ".nbi", ".pyc")]
+    assert sum(path.stat().st_size for path in files) < 40 * 2**20
+
+
 def test_the_flow_is_all_rooms_and_no_others():
     assert {room_of(path) for path in SOURCES} - {"__init__", "__main__"} == set(FLOW)
 
