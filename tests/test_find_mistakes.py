@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from test_slots import EDITING, JOBS, PACKER, RULES, folder, open_slots  # noqa: F401 - a fixture
-from tiny import make_trainer, random_model
+from tiny import make_trainer, random_model, settings
 
 from reviser.canvas import apply
 from reviser.data.examples import Examples
 from reviser.data.packing import Packed
 from reviser.errors import ConfigError
+from reviser.own_states.ppo_settings import PpoRunConfig
 from reviser.training.objective import Objective, finding_nats, to_inputs
 
 AHEAD = 3
@@ -113,12 +114,21 @@ def test_who_learns_to_find_mistakes_finds_more(folder: Path) -> None:  # noqa: 
     assert costs[-1] < 0.8 * min(costs[:3])
 
 
-@pytest.mark.parametrize("settings", [["train.find_mistakes=1"], ["train.find_mistakes=-1", *EDITING]])
-def test_where_there_are_no_drafts_nothing_is_found(data: Path, settings: list[str]) -> None:
+@pytest.mark.parametrize("changes", [["train.find_mistakes=1"], ["train.find_mistakes=-1", *EDITING]])
+def test_where_there_are_no_drafts_nothing_is_found(data: Path, changes: list[str]) -> None:
     with pytest.raises(
         ConfigError, match=r"^train.find_mistakes=-?1.0 (needs drafts to edit; set|must be 0 or more)"
     ):
-        make_trainer(data, *settings)
+        make_trainer(data, *changes)
+
+
+def test_nobody_else_finds_mistakes(folder: Path) -> None:  # noqa: F811
+    drafts = *EDITING, "model.max_length=256", "train.find_mistakes=1"
+    with pytest.raises(ConfigError, match=r"^train.find_mistakes=1.0 and dagger.rounds=2 do not go together: "):
+        make_trainer(folder, *drafts, "dagger.rounds=2")
+    plain = settings(*drafts)
+    with pytest.raises(ConfigError, match=r"^ppo does not read train.find_mistakes=1.0; set it to 0$"):
+        PpoRunConfig(**{each.name: getattr(plain, each.name) for each in fields(plain)})
 
 
 def test_a_training_passes_its_weight_on(folder: Path) -> None:  # noqa: F811

@@ -111,6 +111,8 @@ class PpoRunConfig(RunConfig):
             raise ConfigError(f"ppo is for models that edit, not for family={self.family}")
         if self.dagger.rounds:
             raise ConfigError(f"ppo and dagger.rounds={self.dagger.rounds} do not go together; set it to 0")
+        if self.train.find_mistakes:
+            raise ConfigError(f"ppo does not read train.find_mistakes={self.train.find_mistakes}; set it to 0")
         if not self.train.masked:
             raise ConfigError("ppo takes train.masked=true: rollouts choose among valid actions alone")
 

@@ -345,11 +345,10 @@ def compare_cuts(
     how: Proofreading,
     share: float = 0.5,
     read: Read | None = None,
-    room: Room | None = None,
 ) -> float:
     """How little it matters where windows are cut: of all edits that are made with windows of the full size or with
     windows of a `share` of it, the part that is made with both; 1 where there are none."""
-    full = room or Room.of(config)
+    full = Room.of(config)
     small = Room(max(int(full.most * share), 1), int(full.context * share), max(int(full.core * share), 1))
     results = [proofread(text, propose, tokenizer, config, how, room=room, read=read) for room in (full, small)]
     one, other = ({(edit.start, edit.end, edit.after) for edit in edited.edits} for edited in results)

@@ -209,6 +209,11 @@ class RunConfig:
                 f"train.find_mistakes={self.train.find_mistakes} needs drafts to edit; set data.jobs.edit or "
                 "data.jobs.pairs, for a model that edits"
             )
+        if self.train.find_mistakes and self.dagger.rounds:
+            raise ConfigError(
+                f"train.find_mistakes={self.train.find_mistakes} and dagger.rounds={self.dagger.rounds} do not go "
+                "together: a model's own wrong edits would count as mistakes; set one of them to 0"
+            )
         if self.train.eval_edit and not (jobs.edit or jobs.pairs):
             raise ConfigError(
                 f"train.eval_edit={self.train.eval_edit} needs drafts; set data.jobs.edit or data.jobs.pairs"
