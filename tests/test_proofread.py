@@ -22,6 +22,7 @@ from reviser.canvas import FIXED, Rules
 from reviser.cli import main
 from reviser.config import ModelConfig
 from reviser.decoding.presets import GREEDY, Sampling
+from reviser.decoding.requests import edit_budget
 from reviser.decoding.writer import Writer
 from reviser.errors import ConfigError, DataError, TokenizerError
 from reviser.evaluation.correction.correctors import ModelCorrector
@@ -93,7 +94,7 @@ def find_markup(text: str, format: str) -> str:
     return "".join("".join(text[start:end].split()) for start, end in find_protected(text, format))
 
 
-LIVELY = Sampling(1.2, 0, stop_bias=-3.0, jump_bias=1.0)
+LIVELY = Sampling(1.2, 0, stop_bias=-3.0, jump_bias=10.0)
 _MODELS: dict[str, Writer] = {}
 
 
@@ -306,6 +307,17 @@ def test_a_window_whose_context_is_spent_keeps_what_is_finished() -> None:
     edited = writer.edit("teh cat " * 40, passes=9)
     assert 0 < edited.text.count("a longer text") <= 40
     assert all(edit.after == "a longer text" for edit in edited.edits)
+
+
+def test_a_model_that_only_writes_on_is_stopped_long_before_its_context_ends() -> None:
+    writer = random_writer()
+    rules = Rules(writer.config.alphabet, frozenset(OPERATORS), max_length=writer.config.max_length)
+    draft = make_draft("", "Teh cat.", "", (), writer.tokenizer, rules)
+    assert draft is not None
+    [made] = writer.propose([draft], sampling=replace(LIVELY, stop_bias=-50.0))
+    assert len(made.actions) == edit_budget(draft) < writer.config.context - len(draft.actions)
+    [longer] = writer.propose([draft], sampling=replace(LIVELY, stop_bias=-50.0), max_actions=80)
+    assert len(longer.actions) == 80
 
 
 def test_what_cannot_be_edited_is_refused_in_one_line() -> None:

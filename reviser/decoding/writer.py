@@ -49,7 +49,7 @@ from reviser.decoding.gap_filling import (
     split_gaps,
 )
 from reviser.decoding.presets import DEFAULT, LONGEST_GAP, SCAN, Sampling, check_sampling
-from reviser.decoding.requests import Decoded, Event, Request, Text, find_end, join_revision
+from reviser.decoding.requests import Decoded, Event, Request, Text, edit_budget, find_end, join_revision
 from reviser.errors import ConfigError
 from reviser.model.folder import FolderConfig, check_tokenizer, find, read_config, tokenizer_of
 from reviser.orders.record import Draft
@@ -371,8 +371,8 @@ class Writer:
         self, drafts: Sequence[Draft], seed: int = 0, sampling: Sampling = SCAN, max_actions: int | None = None
     ) -> list[Decoded]:
         """What the model does with each draft, within its context and whatever the other drafts are."""
-        most = max_actions or self.config.context
-        requests = [Request(draft, most, Random.of(seed, 0, 0).state) for draft in drafts]
+        state = Random.of(seed, 0, 0).state
+        requests = [Request(draft, max_actions or edit_budget(draft), state) for draft in drafts]
         return [text.decoded for text in self.write(requests, sampling)]
 
     def stream(

@@ -28,7 +28,7 @@ from rich.text import Text
 from reviser.actions import Alphabet
 from reviser.canvas import Canvas, replay
 from reviser.decoding.presets import SCAN
-from reviser.decoding.requests import Event
+from reviser.decoding.requests import Event, edit_budget
 from reviser.orders.record import Draft
 from reviser.proofreading.rereading import scan_for
 from reviser.tokenizer import Tokenizer
@@ -256,8 +256,9 @@ def propose_live(
     """What `Writer.propose` gives, with every action drawn, one draft after another."""
 
     def propose(drafts: Sequence[Draft]) -> list[Decoded]:
-        made, most = [], max_actions or writer.config.context
+        made = []
         for draft in drafts:
+            most = max_actions or edit_budget(draft)
             events = Timed(writer.stream(draft, max_actions=most, seed=seed, sampling=sampling))
             with closing(watch(events, draft, writer.tokenizer, console, pace)) as shown:
                 made.append(writer.collect(draft, list(shown), most).decoded)
