@@ -110,8 +110,8 @@ def test_the_installed_package_writes_without_network_and_home(built: tuple[Path
     )
     assert found.split() == [str(packages / "reviser" / each) for each in ("__init__.py", "pretrained/reviser-small")]
     assert call("reviser", "--version") == f"reviser {reviser.__version__}\n"
-    text = call("reviser", "edit", "I has never been too Paris, but my freind have went there twice.")
-    assert text == "I have never been to Paris, but my friends have gone there twice.\n"
+    text = call("reviser", "edit", "I am sory that I did not answered your letter sooner.")
+    assert text == "I am sorry that I did not answer your letter sooner.\n"
     text = call("reviser", "infill", "The ___ lighthouse ___ until ___.", "--seed", "2")
     assert text.startswith("The ")
     assert text.endswith(".\n")

@@ -100,6 +100,11 @@ def main() -> None:
         for seed in SEEDS:
             [text] = writer.generate(prompt, seed=seed, sampling=DEFAULT)
             print(f"{show_text(text, prompt, '')}\n")
+    print("## Told to write out of order\n")
+    for prompt in REVISED:
+        for seed in SEEDS:
+            [text] = writer.generate(prompt, seed=seed, sampling=DEFAULT, out_of_order=True)
+            print(f"{show_text(text, prompt, '')}\n")
     print("## Filled\n")
     for prefix, suffix in GAPS:
         for seed in SEEDS:

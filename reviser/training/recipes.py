@@ -117,19 +117,22 @@ def edit_small(alphabet: Alphabet) -> RunConfig:
 
 def joint_small(alphabet: Alphabet) -> RunConfig:
     """One model for every job: most examples are drafts to correct, the others fill gaps or continue, at length.
-    Pairs are few, for whoever reads the same ones too often knows them by heart. Text is written from left to right
-    unless the model is told otherwise."""
+    Pairs are few, for whoever reads the same ones too often knows them by heart; drafts are up to a page long. Text
+    is written from left to right unless the model is told otherwise."""
     config = edit_small(alphabet)
     jobs = replace(
         config.data.jobs, prefix=(0, 128), length=(16, 448), gap=(1, 127), suffix=(1, 127), infill=0.5, gaps=(1, 6),
-        sparse=0.1, edit=0.82, pairs=0.02, cut_stops=False, learn_given=1.0, told=0.4,
+        sparse=0.1, edit=0.66, pairs=0.02, draft=(1, 400), around=(0, 96), cut_stops=False, learn_given=0.5, told=0.4,
     )  # fmt: skip
     return replace(
         config,
         model=replace(config.model, context=1024, max_length=1024),
         data=replace(config.data, order="left-to-right", jobs=jobs, row=2048),
-        train=replace(config.train, steps=24000, rows=48, eval_every=6000, sample_every=12000, save_every=6000),
-    )
+        train=replace(
+            config.train, steps=24000, rows=48, find_mistakes=3.0, eval_every=6000, sample_every=12000,
+            save_every=6000,
+        ),
+    )  # fmt: skip
 
 
 def revise_small(alphabet: Alphabet) -> RunConfig:
