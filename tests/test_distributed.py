@@ -23,9 +23,6 @@ from reviser.model.checkpoint import from_pretrained
 from reviser.training.distributed import Team, leave_team
 from reviser.training.runs import Run
 
-# Muon computes in bf16, which some CPUs do by other means.
-pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
-
 CHANGES = ("train.rows=8", "train.accumulate=2", "model.canvas.kind=window", "train.steps=8")
 
 

@@ -39,9 +39,6 @@ from reviser.tokenizer import load as load_tokenizer
 from reviser.training.recipes import RECIPES
 from reviser.training.runs import MODEL, OPTIMIZER, STATE, Run
 
-# Muon computes in bf16, which some CPUs do by other means.
-pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
-
 
 def test_a_run_folder_is_never_overwritten(
     whole: Path, half: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

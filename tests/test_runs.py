@@ -33,10 +33,6 @@ from reviser.errors import CheckpointError
 from reviser.model.checkpoint import find, from_pretrained, tokenizer_of, weights
 from reviser.training.runs import Run, read_settings
 
-# Muon computes in bf16, which some CPUs do by other means.
-pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
-
-
 # stopping and going on
 
 

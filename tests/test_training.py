@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import scramble  # noqa: F401 - registers an order that uses every operator
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny import SETTINGS, make_trainer, random_model, settings
-from torch import Tensor
+from torch import Tensor, nn
 
 from reviser.actions import Alphabet
 from reviser.config import CanvasConfig
@@ -27,14 +29,14 @@ from reviser.orders.registry import parse_order
 from reviser.training.api import _note_repeats
 from reviser.training.distributed import gather_optimizers, set_optimizers
 from reviser.training.objective import Objective, label_nats, to_inputs
-from reviser.training.optimizer import build_optimizers, lr_factor, set_lr
+from reviser.training.optimizer import CpuMuon, build_optimizers, lr_factor, set_lr
 from reviser.training.progress import Speed, step_flops
 from reviser.training.recipes import RECIPES, debug, find_recipe
 from reviser.training.settings import OptimizerConfig, TrainConfig
 
 CPU = torch.device("cpu")
 GPT2 = Alphabet(50257, 50256)
-# Muon computes in bf16, which some CPUs do by other means.
+# torch's Muon computes in bf16, which some CPUs do by other means.
 pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 KINDS = ("none", "window", "pool", "cross", "cross-window", "window-index")
 
@@ -165,7 +167,28 @@ def test_muon_takes_the_matrices_of_the_blocks() -> None:
 def test_an_old_torch_without_muon_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.optim, "Muon")
     with pytest.raises(ConfigError, match=r"^optimizer.name=muon needs torch 2.9 or later, this is .*; use adamw$"):
-        build_optimizers(Transformer(SETTINGS.model), OptimizerConfig(name="muon"))
+        build_optimizers(Transformer(SETTINGS.model).to("meta"), OptimizerConfig(name="muon"))
+
+
+@given(st.integers(1, 24), st.integers(1, 24), st.integers(0, 99))
+def test_muon_on_a_cpu_is_torchs_but_for_its_rounding(rows: int, columns: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    ours, theirs = (nn.Parameter(start.clone()) for start in [torch.randn(rows, columns)] * 2)
+    optimizers = (
+        CpuMuon([ours], 0.1, 0.2),
+        torch.optim.Muon([theirs], lr=0.1, weight_decay=0.2, adjust_lr_fn="match_rms_adamw"),
+    )
+    for _ in range(2):
+        ours.grad = theirs.grad = torch.randn(rows, columns)
+        for each in optimizers:
+            each.step()
+    size = 0.1 * 0.2 * math.sqrt(max(rows, columns))
+    assert torch.allclose(ours, theirs, atol=0.1 * size)
+    states = [each.state_dict() for each in optimizers]
+    assert states[0]["param_groups"] == states[1]["param_groups"]
+    assert torch.equal(*(each["state"][0]["momentum_buffer"] for each in states))
+    for each, state in zip(optimizers, reversed(states), strict=True):
+        each.load_state_dict(state)
 
 
 # the loop

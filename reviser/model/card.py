@@ -20,6 +20,7 @@ cursor, stop. An executor applies each action to a canvas; the last canvas is th
 
 ```python
 from reviser.model.checkpoint import from_pretrained
+
 model = from_pretrained("path/of/this/folder")
 ```
 """

@@ -58,7 +58,12 @@ class Likelihood(Suite):
     def check(self) -> None:
         self.at_least(1, "samples", "n", "length")
         self.at_least(1 if self.job == "infill" else 0, "prefix")
-        parse_systems(self.system)
+        for spec in parse_systems(self.system):
+            if spec.out_of_order:
+                raise ConfigError(
+                    f"--system {spec.name}: out_of_order=true is for writing, and a likelihood takes the order from "
+                    "--order; leave it out"
+                )
 
     def run(self, listener: Listener = SILENT) -> dict[str, Any]:
         from reviser import tokenizer as tokenizers
