@@ -51,7 +51,8 @@ Nothing here is selected: two seeds for every prompt, one after the other, from
 `reviser generate 'Bees are' --seed 1` and `reviser infill 'He played for ___ until he retired in 1998.' --seed 2`; on
 another kind of processor a close choice may fall the other way. What was proofread was written
 to have errors, all but one; ~~old~~ became **new**, as in the drafts that were revised by
-`reviser generate TEXT --seed 1 --max-tokens 120 --preset paper --revise 2`. Elsewhere the given text is **bold**.
+`reviser generate TEXT --seed 1 --max-tokens 120 --sampling paper --revise 2`. Elsewhere the given text is **bold**.
+What was told to be written out of order was told so by `--out-of-order`.
 After each text: actions for tokens, how many insertions were not at the end of the text so far, and "cut off" where a
 limit ended it.
 """

@@ -27,7 +27,7 @@ from reviser.proofreading.revising import Revision
 
 EndedBy = Literal["model", "length", "actions", "context", "interrupt"]
 """What ended a text: the model's own STOP, a full canvas, `max_actions`, the model's context, or whoever watched."""
-FEW_EDITS = 48
+FEW_EDITS = 64
 """Actions that even the shortest draft may take to be edited."""
 CUT_SHORT = ("actions", "context", "interrupt")
 """Ends without a STOP."""
@@ -168,8 +168,8 @@ def find_end(request: Request, canvas: Canvas, num_actions: int, context: int) -
 
 def edit_budget(draft: Draft) -> int:
     """Actions in which any sensible correction of a draft is done. A model that begins to insert and goes on writing
-    instead would end with its context."""
-    return FEW_EDITS + 2 * len(draft.tokens)
+    would end only with its context."""
+    return FEW_EDITS + len(draft.canvas.open_boundaries()) // 2
 
 
 def check_room(draft: Draft, config: ModelConfig, max_actions: int) -> None:

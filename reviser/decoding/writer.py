@@ -370,7 +370,7 @@ class Writer:
     def propose(
         self, drafts: Sequence[Draft], seed: int = 0, sampling: Sampling = SCAN, max_actions: int | None = None
     ) -> list[Decoded]:
-        """What the model does with each draft, within its context and whatever the other drafts are."""
+        """What the model does with each draft in `max_actions`, or `edit_budget`, whatever the others are."""
         state = Random.of(seed, 0, 0).state
         requests = [Request(draft, max_actions or edit_budget(draft), state) for draft in drafts]
         return [text.decoded for text in self.write(requests, sampling)]

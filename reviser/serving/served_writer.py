@@ -11,7 +11,7 @@ from functools import partial
 
 from reviser.canvas import apply_unchecked
 from reviser.decoding.presets import DEFAULT, SCAN, Sampling
-from reviser.decoding.requests import Decoded, Event, Request
+from reviser.decoding.requests import Decoded, Event, Request, edit_budget
 from reviser.decoding.writer import NUM_ALTERNATIVES, Text, Writer
 from reviser.orders.record import Draft
 from reviser.orders.rng import Random
@@ -50,7 +50,7 @@ class ServedWriter(Writer):
         first."""
 
         def ask(draft: Draft) -> Decoded:
-            request = Request(draft, self.config.context, Random.of(0, 0, 0).state)
+            request = Request(draft, edit_budget(draft), Random.of(0, 0, 0).state)
             sampling = replace(SCAN, scan=scan_for(Proofreading()))
             [written] = self.write([request], sampling, NUM_ALTERNATIVES)
             return written.decoded

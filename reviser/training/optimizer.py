@@ -26,7 +26,9 @@ def build_optimizers(model: nn.Module, config: OptimizerConfig) -> list[torch.op
     if all(p.device.type == "cpu" for p in matrices):
         return [CpuMuon(matrices, config.muon_lr, config.weight_decay), _adamw(others, config)]
     if not hasattr(torch.optim, "Muon"):
-        raise ConfigError(f"optimizer.name=muon needs torch 2.9 or later, this is {torch.__version__}; use adamw")
+        raise ConfigError(
+            f"optimizer.name=muon needs torch 2.9 or later on a GPU, this is {torch.__version__}; use adamw"
+        )
     muon = torch.optim.Muon(
         matrices, lr=config.muon_lr, weight_decay=config.weight_decay, momentum=0.95, nesterov=True,
         adjust_lr_fn="match_rms_adamw",
@@ -37,8 +39,8 @@ def build_optimizers(model: nn.Module, config: OptimizerConfig) -> list[torch.op
 class CpuMuon(torch.optim.Optimizer):
     """torch's Muon with its products in float32.
 
-    torch has them in bf16, which takes a hundred times as long on a CPU that does not know it. State and settings
-    have torch's names, so a run that was begun on one device can go on on the other.
+    torch has them in bf16, which takes a hundred times as long on a CPU without it. State and settings have torch's
+    names, so a run that was begun on one device can be resumed on the other.
     """
 
     def __init__(self, matrices: Iterable[Tensor], lr: float, weight_decay: float) -> None:
@@ -66,8 +68,8 @@ class CpuMuon(torch.optim.Optimizer):
 
 
 def orthogonalize(matrix: Tensor, steps: int = 5, eps: float = 1e-7) -> Tensor:
-    """Near the nearest matrix with orthogonal rows or columns: a polynomial that takes every singular value towards
-    1, so many times."""
+    """About the nearest matrix with orthogonal rows or columns: `steps` times a polynomial that moves every singular
+    value towards 1."""
     a, b, c = NEWTON_SCHULZ
     is_tall = matrix.shape[0] > matrix.shape[1]
     found: Tensor = (matrix.T if is_tall else matrix).float()

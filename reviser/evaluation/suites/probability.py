@@ -62,7 +62,7 @@ class Likelihood(Suite):
             if spec.out_of_order:
                 raise ConfigError(
                     f"--system {spec.name}: out_of_order=true is for writing, and a likelihood takes the order from "
-                    "--order; leave it out"
+                    "--order; leave out out_of_order"
                 )
 
     def run(self, listener: Listener = SILENT) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class CompletionBody(SamplingBody):
     suffix: StrictStr | None = Field(None, description="What follows the gap that is filled.")
     n: StrictInt = 1
     best_of: StrictInt = 1
-    max_tokens: StrictInt | None = Field(None, description="Default: none for a continuation, 64 for a gap.")
+    max_tokens: StrictInt | None = Field(None, description="Default: none for a continuation, 128 for a gap.")
     stop: StrictStr | list[StrictStr] | None = None
     logprobs: StrictInt | None = Field(None, ge=0, le=NUM_ALTERNATIVES)
     echo: StrictBool = False

@@ -51,7 +51,7 @@ class TrajectoryBody(SamplingBody):
     words: list[StrictStr] | None = Field(
         None, description="For a text to edit: words that stay, and so do line ends and addresses."
     )
-    max_tokens: StrictInt | None = Field(None, description="Default: none for a continuation, 64 for a gap.")
+    max_tokens: StrictInt | None = Field(None, description="Default: none for a continuation, 128 for a gap.")
     number: StrictInt = Field(0, ge=0, description="Which of the texts of this seed.")
     canvas: StrictBool = Field(
         False, description="Whether each action comes with the text after it and the cursor's place there."
