@@ -25,7 +25,7 @@ demo: $(STAMP)
 	$(BIN)/reviser infill "The ___ lighthouse ___ until ___." --seed 38 --live --out build/filled.jsonl
 	@test -t 1 || $(BIN)/reviser trajectory show build/filled.jsonl
 	@echo "Continue: The old lighthouse"
-	$(BIN)/reviser generate "The old lighthouse" --seed 6 --max-tokens 60 --live --html build/demo.html
+	$(BIN)/reviser generate "The old lighthouse" --seed 6 --max-tokens 51 --live --html build/demo.html
 	@echo "build/edits.html shows the changes, build/demo.html replays the last text. More: $(BIN)/reviser edit FILE --review"
 
 test: $(TEST_STAMP)
