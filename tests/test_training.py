@@ -37,8 +37,6 @@ from reviser.training.settings import OptimizerConfig, TrainConfig
 
 CPU = torch.device("cpu")
 GPT2 = Alphabet(50257, 50256)
-# torch's Muon computes in bf16, which some CPUs do by other means.
-pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 KINDS = ("none", "window", "pool", "cross", "cross-window", "window-index")
 
 
@@ -280,6 +278,8 @@ def test_what_is_missing_of_a_pointer_is_fresh_at_first(operators: str, data: Pa
         assert torch.equal(tensor, weights(given).get(name, fresh[name])), name
 
 
+# Some CPUs have no bf16 and say so.
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 def test_half_precision_trains(data: Path) -> None:
     # One row: a CPU without half precision takes its time.
     few = ["train.steps=1", "train.rows=1", "data.row=64", "train.eval_examples=1", "train.eval_length=4"]

@@ -39,8 +39,8 @@ def build_optimizers(model: nn.Module, config: OptimizerConfig) -> list[torch.op
 class CpuMuon(torch.optim.Optimizer):
     """torch's Muon with its products in float32.
 
-    torch has them in bf16, which takes a hundred times as long on a CPU without it. State and settings have torch's
-    names, so a run that was begun on one device can be resumed on the other.
+    torch has them in bf16, which takes more than a hundred times as long on a CPU without it. State and settings have
+    torch's names, so a run that was begun on one device can be resumed on the other.
     """
 
     def __init__(self, matrices: Iterable[Tensor], lr: float, weight_decay: float) -> None:
