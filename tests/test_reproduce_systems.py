@@ -56,10 +56,11 @@ def test_a_model_folder_may_be_compared_too_and_all_is_measured_of_it(setup: Set
     assert asked.folders == [*SYSTEMS, "mine", "m"]
     assert asked.editing == ["ar", "paper", "ours", "mine"]
     assert {"generate:mine", "infill:mine", "generate:m", "generate:gpt2"} <= set(steps)
-    bound, edits = steps["likelihood"].job, steps["trajectories"].job
+    bound, edits = steps["likelihood:mine"].job, steps["trajectories"].job
     assert isinstance(bound, Likelihood)
-    assert bound.system[-2:] == (f"mine={folders['ours']}", f"m={folders['mdlm']}")
-    assert {"paper=random-walk", f"mine={RUNS}"} <= set(bound.order)
+    assert bound.system == (f"mine={folders['ours']}",) and bound.order == (f"mine={RUNS}",)
+    assert steps["likelihood:paper"].job.order == (), "it will say its order when it is trained"
+    assert "likelihood:gpt2" not in steps and {"likelihood:m", "gaps:mine"} <= set(steps)
     assert isinstance(edits, Trajectories)
     assert str(asked.written("continuation", "mine")) in edits.generations
     assert folders["mdlm"] / "config.json" in steps["generate:m"].inputs
@@ -110,7 +111,7 @@ def test_a_system_named_like_a_label_has_no_bound_of_another(setup: Setup) -> No
         "n": 4,
     }
     setup.result("").parent.mkdir(parents=True)
-    setup.result("likelihood").write_text(json.dumps({"kind": "likelihood", "rows": [{"system": "mdlm"} | row]}))
+    setup.result("likelihood_mdlm").write_text(json.dumps({"kind": "likelihood", "rows": [{"system": "mdlm"} | row]}))
     asked = replace(setup, others={"MDLM": SystemSpec("MDLM", "hf:x")})
     short = {row["system"]: row for row in gather(asked) if row["table"] == "summary"}
     assert short["mdlm-512"]["bits_per_byte"] == {"value": 1.5, "error": pytest.approx(0.075), "n": 4}
@@ -122,8 +123,11 @@ def test_systems_are_compared_prompt_by_prompt(setup: Setup) -> None:
         return {f"p{i}": [top, 1.0] for i, top in enumerate(tops)}
 
     def write(kind: str, key: str, values: dict[str, tuple[float, float]]) -> None:
-        rows = [{"system": name, "by_prompt": {key: sums(*tops)}} for name, tops in values.items()]
-        setup.result(kind).write_text(json.dumps({"kind": kind, "rows": [extra[kind] | row for row in rows]}))
+        rows = [extra[kind] | {"system": name, "by_prompt": {key: sums(*tops)}} for name, tops in values.items()]
+        # Some were measured by themselves, perhaps on another machine.
+        parts = {f"{kind}_{row['system']}": [row] for row in rows} if kind == "likelihood" else {kind: rows}
+        for name, part in parts.items():
+            setup.result(name).write_text(json.dumps({"kind": kind, "rows": part}))
 
     extra = {
         "likelihood": {"order": "x", "K": 2, "nats_per_token": 2.0, "error": 0.1, "bits_per_byte": 1.5,
@@ -137,8 +141,11 @@ def test_systems_are_compared_prompt_by_prompt(setup: Setup) -> None:
     less = {key: sums(0.5, 1.5) for key in both}
     rows = [{"system": "ours", "by_prompt": less}, {"system": "ar", "by_prompt": both}, {"system": "paper"}]
     rows.append({"system": NOTHING, "by_prompt": {"suffix_bits_per_byte": sums(1.0, 2.0)}})
-    setup.result("gaps").write_text(json.dumps({"kind": "gaps", "rows": rows}))
-    found = {row["system"]: row for row in gather(setup) if row["table"] == "differences"}
+    for row in rows[:3]:
+        setup.result(f"gaps_{row['system']}").write_text(json.dumps({"kind": "gaps", "rows": [rows[3], row]}))
+    tables = gather(setup)
+    assert [row["system"] for row in tables if row["table"] == "gaps"] == ["ar", "paper", "ours", NOTHING]
+    found = {row["system"]: row for row in tables if row["table"] == "differences"}
     assert found["ours"]["bits_per_byte_more"] == {"value": 0.5, "error": 0.0, "n": 2}
     assert found["ours"]["perplexity_ratio"]["value"] == pytest.approx(math.e)
     assert found["ours"]["middle_bits_per_byte_more"]["value"] == -0.5

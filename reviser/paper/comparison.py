@@ -129,7 +129,7 @@ def _edits(setup: Setup, name: str) -> Row | None:
 
 def systems(setup: Setup) -> list[Row]:
     """What was compared: sizes and trained positions, to see that they are equal."""
-    rows = []
+    rows, bounds = [], _rows(setup, "likelihood")
     for name, folder in ((name, setup.model(name)) for name in setup.folders):
         if not folder.is_dir():
             continue
@@ -140,7 +140,9 @@ def systems(setup: Setup) -> list[Row]:
         if (trained := found.trained) is not None:
             row |= {"trained_positions": trained.positions, "recipe": trained.recipe, "order": trained.order}
             row |= {"data": trained.data_sha256[:12]}
-        rows.append(row | {"model": str(folder), "weights": hash_weights(find(folder))[:12]})
+        # Weights need not be here any more when what they were needed for is measured.
+        weights = bounds.get(name, {}).get("weights_sha256") or hash_weights(find(folder))
+        rows.append(row | {"model": str(folder), "weights": weights[:12]})
     return rows
 
 
@@ -150,7 +152,10 @@ def _read(setup: Setup, name: str) -> dict[str, Any]:
 
 
 def _rows(setup: Setup, name: str) -> dict[str, Row]:
-    return {row["system"]: row for row in _read(setup, name)["rows"]}
+    """The rows of a measurement, which one result holds or one for each system; references and the like come last."""
+    documents = [_read(setup, name), *(_read(setup, f"{name}_{each}") for each in writers(setup))]
+    found = {row["system"]: row for document in documents for row in document["rows"]}
+    return dict(sorted(found.items(), key=lambda item: item[0] in (REFERENCE, NOTHING)))
 
 
 def arena(setup: Setup) -> list[Row]:

@@ -62,8 +62,8 @@ def cost_of(setup: Setup, step: Step, alphabet: Alphabet) -> StepCost:
         count = setup.num_prompts * len(setup.scale.seeds)
         each = _writing_flops(setup, step, alphabet)
         return StepCost(each and each * count, share if is_denoiser else WRITING_SHARE, BYTES_PER_TEXT * count)
-    if step.name == "likelihood":
-        return StepCost(sum(_bound_flops(setup, system, alphabet) for system in setup.scale.systems), share)
+    if step.kind == "likelihood":
+        return StepCost(_bound_flops(setup, step.system, alphabet), share)
     if step.kind in ("evalppl", "mauve", "arena", "gaps"):
         return StepCost(_scoring_flops(setup, step), share)
     return StepCost()
@@ -94,8 +94,10 @@ def _writing_flops(setup: Setup, step: Step, alphabet: Alphabet) -> float | None
     return flops(model, room, actions=actions, prompt=prompt).flops
 
 
-def _bound_flops(setup: Setup, system: str, alphabet: Alphabet) -> float:
-    """One pass over each drawn trajectory, or over each canvas with noise."""
+def _bound_flops(setup: Setup, system: str, alphabet: Alphabet) -> float | None:
+    """One pass over each drawn trajectory, or over each canvas with noise; None for a shape that is not known here."""
+    if system not in SYSTEMS:
+        return None
     scale, model = setup.scale, setup.scale.settings(system, alphabet).model
     samples = 1 if system == "ar" else scale.samples
     return flops_per_position(model, model.context) / 3 * setup.num_prompts * samples * scale.total
@@ -106,12 +108,9 @@ def _scoring_flops(setup: Setup, step: Step) -> float | None:
     parameters = EVALUATORS.get(setup.evaluator)
     if parameters is None or (step.name == "arena" and setup.judge != "likelihood"):
         return None
-    scale, systems = setup.scale, writers(setup)
-    size, num_systems = scale.total, len(systems)
-    if step.name == "gaps":
-        size, num_systems = (
-            2 * scale.context + scale.longest_gap,
-            sum(each.steps is None for each in systems.values()),
-        )
+    scale = setup.scale
+    is_gaps = step.kind == "gaps"
+    size = 2 * scale.context + scale.longest_gap if is_gaps else scale.total
+    num_systems = 1 if is_gaps else len(writers(setup))
     count = setup.num_prompts * (1 + num_systems * len(scale.seeds))
     return 2 * parameters * count * size

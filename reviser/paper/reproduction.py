@@ -2,7 +2,8 @@
 
     data      text to token ids                            prompts     held-out documents, unless a file is given
     train:X   five models of one size                      generate:X  continuations; infill:X gaps
-    likelihood evalppl mauve arena gaps trajectories       what was written, measured
+    likelihood:X gaps:X                                    what needs a model, measured of each by itself
+    evalppl mauve arena trajectories                       what was written, measured of all together
     flops     seconds    report                            what writing costs; all of it beside the paper's tables
 
 Each step has a command that anybody could type, so it can run on another machine and its files be brought back. The
@@ -306,10 +307,9 @@ def _filling(setup: Setup) -> dict[str, SystemSpec]:
 
 def _score(setup: Setup) -> Iterator[Step]:
     scale, made = setup.scale, _continuations(setup)
-    gaps = [setup.written("infill", name) for name in _filling(setup)]
     shared: dict[str, Any] = {"n": setup.num_prompts, "device": setup.device}
     texts = tuple(map(str, made))
-    yield _bound(setup)
+    yield from (_bound(setup, system) for system in setup.folders)
     yield _suite(setup, EvalPpl(generations=texts, evaluator=setup.evaluator, **shared), made)
     yield _suite(setup, Mauve(generations=texts, features=f"mean:{setup.evaluator}", **shared), made)
     judge, _, model = setup.judge.partition(":")
@@ -320,10 +320,12 @@ def _score(setup: Setup) -> Iterator[Step]:
         judgments=str(setup.out / f"judgments_{name}.jsonl"),
     )  # fmt: skip
     yield _suite(setup, arena, made)
-    fillers = tuple(spec.text for spec in _filling(setup).values())
-    about: dict[str, Any] = {"system": fillers, "samples": scale.samples}
-    filled = Gaps(generations=tuple(map(str, gaps)), evaluator=setup.evaluator, **about, **shared)
-    yield _suite(setup, filled, gaps)
+    for name, spec in _filling(setup).items():
+        file = setup.written("infill", name)
+        filled = Gaps(
+            generations=(str(file),), evaluator=setup.evaluator, system=(spec.text,), samples=scale.samples, **shared
+        )
+        yield Step(f"gaps:{name}", filled, (file,), setup.result(f"gaps_{name}"))
     orders = tuple(f"{system}={setup.order(system)}" for system in setup.editing)
     edited = [setup.written("continuation", system) for system in setup.editing]
     cutting = tuple(f"{system}={setup.model(system)}" for system in setup.editing if cuts_text(setup.order(system)))
@@ -336,18 +338,16 @@ def _suite(setup: Setup, suite: Suite, files: Sequence[Path]) -> Step:
     return Step(suite.name, suite, tuple(files), setup.result(suite.name))
 
 
-def _bound(setup: Setup) -> Step:
-    scale, file = setup.scale, setup.prompts_file
+def _bound(setup: Setup, system: str) -> Step:
+    """Of each system by itself, so that it can be measured where its weights are; the texts are the same for all."""
+    scale, file, model = setup.scale, setup.prompts_file, setup.model(system)
     # Models from elsewhere may not say their order.
-    has_orders = bool(setup.models or setup.others)
-    orders = tuple(f"{system}={setup.order(system)}" for system in setup.folders) if has_orders else ()
+    orders = (f"{system}={setup.order(system)}",) if system in {**setup.models, **setup.others} else ()
     suite = Likelihood(
-        texts=(str(file),), system=tuple(f"{system}={setup.model(system)}" for system in setup.folders),
-        order=orders, n=setup.num_prompts, ruler=scale.ruler, prefix=scale.prefix,
-        length=scale.total - scale.prefix, samples=scale.samples, device=setup.device,
+        texts=(str(file),), system=(f"{system}={model}",), order=orders, n=setup.num_prompts, ruler=scale.ruler,
+        prefix=scale.prefix, length=scale.total - scale.prefix, samples=scale.samples, device=setup.device,
     )  # fmt: skip
-    models = (setup.model(system) / CONFIG for system in setup.folders)
-    return Step("likelihood", suite, (file, *models), setup.result("likelihood"))
+    return Step(f"likelihood:{system}", suite, (file, model / CONFIG), setup.result(f"likelihood_{system}"))
 
 
 def _own(setup: Setup, name: str, inputs: Sequence[Path]) -> Step:
