@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,46 @@ def _check_fields(record: Any) -> None:
 def format_generation(generation: Generation) -> str:
     """The line of a generation, without its end."""
     return json.dumps(stamp({"version": VERSION, **asdict(generation)}), ensure_ascii=False)
+
+
+def as_generations(name: str, given: Sequence[Any], prompts: Sequence[Prompt], seed: int) -> list[Generation]:
+    """What a system gave, as generations, in the order of the prompts."""
+    if len(given) != len(prompts):
+        raise DataError(f"system {name} gave {len(given)} texts for {len(prompts)} prompts; give one for each")
+    return [_as_generation(name, each, prompt, seed) for prompt, each in zip(prompts, given, strict=True)]
+
+
+def _as_generation(name: str, given: Any, prompt: Prompt, seed: int) -> Generation:
+    from reviser.decoding.writer import Text
+
+    if isinstance(given, Generation):
+        ours = (prompt.id, seed, prompt.prefix, prompt.suffix, prompt.reference)
+        if (given.prompt_id, given.seed, given.prefix, given.suffix, given.reference) != ours:
+            raise DataError(
+                f"system {name} gave a generation of prompt {given.prompt_id} and seed {given.seed} for prompt "
+                f"{prompt.id} and seed {seed}; give them in the order of the prompts, with the prompts' own texts"
+            )
+        return replace(given, system=name)
+    if isinstance(given, Text):
+        return _generation(name, prompt, seed, given.new)
+    if not isinstance(given, str):
+        raise DataError(f"system {name} gave {show_value(given)} for prompt {prompt.id}; give a text")
+    return _generation(name, prompt, seed, given)
+
+
+def _generation(name: str, prompt: Prompt, seed: int, text: str) -> Generation:
+    """A plain text, counted in words."""
+    count = len(text.split())
+    return Generation(
+        name, prompt.id, seed, prompt.prefix, text, prompt.suffix, prompt.reference, True, count, count,
+        kind=prompt.kind,
+    )  # fmt: skip
+
+
+def show_value(value: Any) -> str:
+    """A value as an error quotes it."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from typing import Any
 
 from reviser import files
 from reviser.errors import ConfigError, DataError, ReviserError
-from reviser.evaluation.generations import Generation, Prompt, read_generations
+from reviser.evaluation.generations import Generation, Prompt, as_generations, read_generations, show_value
 from reviser.evaluation.metrics.registered import METRICS, RESERVED
 from reviser.evaluation.specs import SystemSpec
 from reviser.evaluation.suites import SILENT, EvalPpl, Gaps, Listener, Mauve, Metrics, Trajectories
@@ -150,26 +150,20 @@ def _measure(
 def _check(systems: Any, prompts: Any, metrics: Any, seeds: Any) -> list[str | Scoring]:
     """The metrics as a list; what cannot be meant is refused before anything is loaded."""
     if not isinstance(systems, Mapping) or not systems or not all(isinstance(name, str) for name in systems):
-        raise ConfigError(f"systems must be a dictionary from name to system, not {_shown(systems)}")
+        raise ConfigError(f"systems must be a dictionary from name to system, not {show_value(systems)}")
     for what, given, kinds in (("prompts", prompts, (str, Prompt)), ("metrics", metrics, (str, Scoring))):
         if isinstance(given, str) or not isinstance(given, Iterable):
-            raise ConfigError(f"{what} must be a list, not {_shown(given)}; write [{_shown(given)}]")
+            raise ConfigError(f"{what} must be a list, not {show_value(given)}; write [{show_value(given)}]")
         if wrong := [each for each in given if not isinstance(each, kinds)]:
             names = " or ".join(kind.__name__ for kind in kinds)
-            raise ConfigError(f"{what} hold {_shown(wrong[0])}; give {names}")
+            raise ConfigError(f"{what} hold {show_value(wrong[0])}; give {names}")
     if not metrics:
         raise ConfigError("metrics are empty; name at least one, such as diversity")
     if isinstance(seeds, str) or (not isinstance(seeds, Sequence | range) and not hasattr(seeds, "__len__")):
-        raise ConfigError(f"seeds must be a list of whole numbers, not {_shown(seeds)}")
+        raise ConfigError(f"seeds must be a list of whole numbers, not {show_value(seeds)}")
     if not len(seeds) or not all(hasattr(seed, "__index__") for seed in seeds):
-        raise ConfigError(f"seeds must be a list of whole numbers, at least one, not {_shown(seeds)}")
+        raise ConfigError(f"seeds must be a list of whole numbers, at least one, not {show_value(seeds)}")
     return list(metrics)
-
-
-def _shown(value: Any) -> str:
-    """A value as an error quotes it."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _find_suite(metric: str | Scoring, evaluator: str, device: str) -> Scoring:
@@ -264,7 +258,7 @@ def _generate(name: str, system: Any, prompts: Sequence[Prompt], seed: int) -> l
     try:
         written = system.generate(prompts, seed)
         if isinstance(written, str) or not isinstance(written, Iterable):
-            raise DataError(f"system {name} gave {_shown(written)}; give a list with one text for each prompt")
+            raise DataError(f"system {name} gave {show_value(written)}; give a list with one text for each prompt")
         return list(written)
     except ReviserError:
         raise
@@ -272,40 +266,6 @@ def _generate(name: str, system: Any, prompts: Sequence[Prompt], seed: int) -> l
         raise DataError(
             f"system {name} failed in generate(prompts, seed) ({type(error).__name__}: {error}); fix it"
         ) from error
-
-
-def as_generations(name: str, given: Sequence[Any], prompts: Sequence[Prompt], seed: int) -> list[Generation]:
-    """What a system gave, as generations, in the order of the prompts."""
-    if len(given) != len(prompts):
-        raise DataError(f"system {name} gave {len(given)} texts for {len(prompts)} prompts; give one for each")
-    return [_as_generation(name, each, prompt, seed) for prompt, each in zip(prompts, given, strict=True)]
-
-
-def _as_generation(name: str, given: Any, prompt: Prompt, seed: int) -> Generation:
-    from reviser.decoding.writer import Text
-
-    if isinstance(given, Generation):
-        ours = (prompt.id, seed, prompt.prefix, prompt.suffix, prompt.reference)
-        if (given.prompt_id, given.seed, given.prefix, given.suffix, given.reference) != ours:
-            raise DataError(
-                f"system {name} gave a generation of prompt {given.prompt_id} and seed {given.seed} for prompt "
-                f"{prompt.id} and seed {seed}; give them in the order of the prompts, with the prompts' own texts"
-            )
-        return replace(given, system=name)
-    if isinstance(given, Text):
-        return _generation(name, prompt, seed, given.new)
-    if not isinstance(given, str):
-        raise DataError(f"system {name} gave {_shown(given)} for prompt {prompt.id}; give a text")
-    return _generation(name, prompt, seed, given)
-
-
-def _generation(name: str, prompt: Prompt, seed: int, text: str) -> Generation:
-    """A plain text, counted in words."""
-    count = len(text.split())
-    return Generation(
-        name, prompt.id, seed, prompt.prefix, text, prompt.suffix, prompt.reference, True, count, count,
-        kind=prompt.kind,
-    )  # fmt: skip
 
 
 def _check_likelihood(systems: Mapping[str, Any], prompts: Sequence[Prompt]) -> None:

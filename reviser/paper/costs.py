@@ -95,7 +95,7 @@ def _writing_flops(setup: Setup, step: Step, alphabet: Alphabet) -> float | None
 
 
 def _bound_flops(setup: Setup, system: str, alphabet: Alphabet) -> float | None:
-    """One pass over each drawn trajectory, or over each canvas with noise; None for a shape that is not known here."""
+    """One pass over each drawn trajectory, or over each canvas with noise; None where the shape is not known."""
     if system not in SYSTEMS:
         return None
     scale, model = setup.scale, setup.scale.settings(system, alphabet).model

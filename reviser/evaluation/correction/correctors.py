@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from reviser.errors import ConfigError
+from reviser.evaluation.correction.correction import Correction
 from reviser.evaluation.specs import SystemSpec
 from reviser.proofreading.choices import MIN_PROBABILITY, PASSES, Proofreading
 
@@ -37,21 +38,6 @@ WAY = 24
 """Positions that a model needs behind the text: the way to its front, and some actions."""
 ROOM = 2
 """A rewriting may be this many times as long as its source, and 32 tokens more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Correction:
-    """A text after correction."""
-
-    text: str
-    num_actions: int
-    """Actions of a model, edits of a peer."""
-    seconds: float
-    """That it took; of texts corrected together, each one's share."""
-    is_finished: bool = True
-    """Whether the system came to its own end; a rewriting that did not is the source again."""
-    first: tuple[Draft, tuple[int, ...]] | None = None
-    """What a model that edits did in its first pass over a text of one window: its draft and its actions."""
 
 
 class Corrector(Protocol):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from reviser.errors import ConfigError, MissingPackageError
-from reviser.evaluation.correction.correctors import Correction
+from reviser.evaluation.correction.correction import Correction
 
 DICTIONARIES = ("dictionary.txt", "dictionary_rare.txt")
 """Those that codespell uses unless told otherwise."""

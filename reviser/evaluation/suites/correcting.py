@@ -15,7 +15,8 @@ from reviser.evaluation.suites.writing import DEVICE
 from reviser.reports.results import hash_files, make_result
 
 if TYPE_CHECKING:
-    from reviser.evaluation.correction.correctors import Correction, Corrector
+    from reviser.evaluation.correction.correction import Correction
+    from reviser.evaluation.correction.correctors import Corrector
     from reviser.evaluation.correction.tasks import CorrectionTask
     from reviser.evaluation.metrics.corrections import Corrected
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from reviser.errors import ConfigError
-from reviser.evaluation.generations import Generation, Prompt
+from reviser.evaluation.generations import Generation, Prompt, as_generations
 from reviser.evaluation.specs import parse_systems
 from reviser.evaluation.suites.base import SILENT, Listener, Suite, option
 from reviser.evaluation.suites.writing import DEVICE, PROMPTS
@@ -184,7 +184,6 @@ class Gaps(ByModel):
     ) -> dict[str, Any]:
         """`systems` are opened already, those of --system are opened here."""
         from reviser.evaluation.evaluators import load
-        from reviser.evaluation.measuring import as_generations
         from reviser.evaluation.metrics.gaps import gap_prompts, is_short, lay_out_gaps, measure_gaps
 
         texts, prompts = lay_out_gaps(generations), gap_prompts(generations)
