@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from chromium import Browser
 from scripted import ScriptedWriter
@@ -64,8 +65,16 @@ class Opened:
         self.wait_for(selector)
         where = f"document.querySelector({json.dumps(selector)})"
         self.browser.run(f"{where}.scrollIntoView({{block: 'nearest'}})")
-        box = self.browser.run(f"{where}.getBoundingClientRect().toJSON()")
+        box = self._place_at_rest(where)
         self.browser.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+
+    def _place_at_rest(self, where: str) -> dict[str, float]:
+        """Where an element is once it has stopped moving, as it may while the page still lays itself out."""
+        box, before = self.browser.run(f"{where}.getBoundingClientRect().toJSON()"), None
+        while box != before:
+            time.sleep(0.03)
+            box, before = self.browser.run(f"{where}.getBoundingClientRect().toJSON()"), box
+        return box
 
     def undo(self) -> None:
         self.browser.press("z", 90, "Control")

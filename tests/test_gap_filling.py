@@ -14,7 +14,7 @@ from tiny import random_model
 
 from reviser.canvas import FIXED
 from reviser.config import CanvasConfig, ModelConfig
-from reviser.decoding.gap_filling import GapLimits, find_fillings, knows_gaps, split_gaps
+from reviser.decoding.gap_filling import FILLED, GapLimits, find_fillings, knows_gaps, split_gaps
 from reviser.decoding.presets import DEFAULT, GREEDY, LONGEST_GAP, Sampling
 from reviser.decoding.writer import Text, Writer
 from reviser.errors import ConfigError
@@ -82,15 +82,17 @@ def test_several_gaps_are_filled_and_what_is_given_stays(writer: Writer) -> None
 
 
 @writers
-def test_fillings_are_compared_by_what_follows_them(writer: Writer) -> None:
+def test_fillings_are_compared_by_what_follows_them_and_a_little_by_themselves(writer: Writer) -> None:
     parts = ["The old", " lighthouse", " until morning."]
-    for text in writer.infill(*parts, n=4, max_actions=120, sampling=LIVELY, seed=3):
+    for text in writer.infill(*parts, n=4, best_of=1, max_actions=120, sampling=LIVELY, seed=3):
         tokens, marks = text.decoded.canvas.tokens, text.decoded.canvas.marks
         [scores] = writer.read([tokens])
-        given = [place for place in range(len(tokens)) if marks[place + 1] & FIXED]
-        given = given[len(writer.tokenizer.encode(parts[0])) :]
+        behind = range(len(writer.tokenizer.encode(parts[0])), len(tokens))
+        given = [place for place in behind if marks[place + 1] & FIXED]
         assert writer.tokenizer.decode([tokens[place] for place in given]) == "".join(parts[1:])
-        assert text.fit == text.score == pytest.approx(sum(scores[place] for place in given) / len(given), abs=1e-4)
+        weights = [1.0 if place in given else FILLED for place in behind]
+        total = sum(weight * scores[place] for weight, place in zip(weights, behind, strict=True))
+        assert text.fit == text.score == pytest.approx(total / len(given), abs=1e-4)
     assert writer.infill("The old", "", n=2, max_actions=30, sampling=LIVELY)[0].fit is None  # nothing follows
 
 
@@ -104,12 +106,22 @@ def test_every_gap_has_the_length_asked_for(writer: Writer, parts: list[str]) ->
         assert all(3 <= size <= 5 for size in gap_sizes(text))
 
 
+def test_of_four_fillings_the_best_is_kept_unless_there_is_but_one_way() -> None:
+    asked = {"max_actions": 30, "seed": 5}
+    [text] = MOVING.infill("The old", " until", sampling=LIVELY, **asked)  # type: ignore[arg-type]
+    all_four = MOVING.infill("The old", " until", n=4, best_of=1, sampling=LIVELY, **asked)  # type: ignore[arg-type]
+    assert len(all_four) == 4
+    assert text == all_four[0] == max(all_four, key=lambda each: each.score)
+    [greedy] = MOVING.infill("The old", " until", sampling=GREEDY, **asked)  # type: ignore[arg-type]
+    assert greedy.fit is None, "nothing was compared"
+
+
 def test_one_gap_is_filled_as_ever() -> None:
-    [text] = MOVING.infill("The old", " until", max_actions=30, seed=2)
+    [text] = MOVING.infill("The old", " until", best_of=1, max_actions=30, seed=2)
     [same] = MOVING.write_drafts([MOVING.gap("The old", " until", LONGEST_GAP)], max_actions=30, seed=2)
     assert text == same
     assert text.fillings == (text.new,)
-    assert MOVING.infill(prefix="The old", suffix=" until", max_actions=30, seed=2) == [text]
+    assert MOVING.infill(prefix="The old", suffix=" until", best_of=1, max_actions=30, seed=2) == [text]
 
 
 def test_a_text_whose_actions_are_spent_leaves_its_last_gaps_empty() -> None:
@@ -120,7 +132,7 @@ def test_a_text_whose_actions_are_spent_leaves_its_last_gaps_empty() -> None:
 
 def test_the_same_text_is_not_given_twice() -> None:
     assert len(MOVING.infill(*PARTS, n=3, max_actions=60, sampling=GREEDY)) == 1
-    with pytest.raises(ConfigError, match=r"^n=0 and best_of=1 must be at least 1$"):
+    with pytest.raises(ConfigError, match=r"^n=0 and best_of=4 must be at least 1$"):
         MOVING.infill(*PARTS, n=0)
     with pytest.raises(ConfigError, match=r"^max_actions=0 must be at least 1$"):
         MOVING.infill("a", "b", "c", max_actions=0)

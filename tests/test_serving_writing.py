@@ -46,7 +46,7 @@ def test_a_completion_is_what_the_command_line_writes(served, client):
 
 def test_a_suffix_makes_it_a_gap(served, client):
     made = client.completions.create(model="tiny", prompt="ab", suffix="yz", n=3, seed=1, temperature=0.7, top_p=0.9)
-    texts = MOVER.infill("ab", "yz", n=3, seed=1, sampling=replace(DEFAULT, temperature=0.7, top_p=0.9))
+    texts = MOVER.infill("ab", "yz", n=3, best_of=1, seed=1, sampling=replace(DEFAULT, temperature=0.7, top_p=0.9))
     assert [choice.text for choice in made.choices] == [text.new for text in texts]
 
 
@@ -154,7 +154,7 @@ def test_bodies_that_are_no_json_are_refused(served):
 
 
 def test_infill_fills_the_gap_as_the_command_line_does(served):
-    [text] = MOVER.infill("ab", "yz", seed=2, max_tokens=10)
+    [text] = MOVER.infill("ab", "yz", best_of=1, seed=2, max_tokens=10)
     asked = {"input_prefix": "a", "prompt": "b", "input_suffix": "yz", "seed": 2, "n_predict": 10}
     whole = served.post("/infill", **asked, input_extra=[{"text": "more"}], cache_prompt=True).json()
     assert (whole["content"], whole["tokens_predicted"]) == (text.new, text.num_tokens)

@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from reviser.decoding.presets import DEFAULT, LONGEST_GAP, Sampling
+from reviser.decoding.presets import BEST_OF, DEFAULT, LONGEST_GAP, Sampling
 from reviser.errors import ConfigError
 from reviser.proofreading.choices import Proofreading
 
@@ -73,4 +73,4 @@ class ModelSpec:
 
 def default_config(job: Job) -> BatchConfig:
     """As the command of that name writes where nothing else is said."""
-    return BatchConfig(job, max_tokens=LONGEST_GAP if job == "infill" else None)
+    return BatchConfig(job, best_of=BEST_OF, max_tokens=LONGEST_GAP) if job == "infill" else BatchConfig(job)

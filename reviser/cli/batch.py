@@ -77,7 +77,8 @@ def _add_generate(parser: ArgumentParser) -> None:
 
 
 def _add_infill(parser: ArgumentParser) -> None:
-    add_limits(parser, default_config("infill").max_tokens)
+    usual = default_config("infill")
+    add_limits(parser, usual.max_tokens, usual.best_of)
     add_gap_limits(parser)
     add_sampling(parser)
 

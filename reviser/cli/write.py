@@ -23,7 +23,7 @@ from reviser.cli.shared.written import (
     write_picture,
     write_trajectories,
 )
-from reviser.decoding.presets import LONGEST_GAP, NAMED, Sampling
+from reviser.decoding.presets import BEST_OF, LONGEST_GAP, NAMED, Sampling
 from reviser.errors import ConfigError, DataError
 from reviser.proofreading.choices import REVISE_BY, REVISE_PROBABILITY, Proofreading, revising
 
@@ -109,7 +109,7 @@ def _add_infill(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 
 def _add_options(parser: ArgumentParser, max_tokens: int | None = None) -> None:
-    add_limits(parser, max_tokens)
+    add_limits(parser, max_tokens, 1 if max_tokens is None else None)
     add_live(parser)
     parser.add_argument(
         "--html", metavar="FILE", help="write a page that replays the texts and shows the alternatives at each step"
@@ -126,11 +126,12 @@ def add_svg(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def add_limits(parser: ArgumentParser, max_tokens: int | None = None) -> None:
-    """How many texts, and how long; `max_tokens` is the default of a gap."""
+def add_limits(parser: ArgumentParser, max_tokens: int | None = None, best_of: int | None = 1) -> None:
+    """How many texts, and how long; `max_tokens` is the default of a gap, and a `best_of` of None is found later."""
     parser.add_argument("--n", type=int, default=1, help="number of texts (default 1)")
     parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
-    parser.add_argument("--best-of", type=int, default=1, help="keep the most probable of this many (default 1)")
+    best = f"keep the best of this many (default {best_of or f'{BEST_OF}, or 1 with --live'})"
+    parser.add_argument("--best-of", type=int, default=best_of, help=best)
     parser.add_argument("--max-actions", type=int, default=256, help="end after this many actions (default 256)")
     room, per = (
         ("what the canvas holds", "") if max_tokens is None else (str(max_tokens), ", times the number of gaps")
@@ -242,15 +243,12 @@ def run_infill(args: argparse.Namespace) -> int:
 
     def begin(writer: Writer) -> Draft:
         if args.live and not writer.fills_at_once(parts, limits):
-            raise ConfigError(
-                "--live shows gaps that are filled in one go, and these are filled in turn; drop --live"
-            )
+            raise ConfigError("--live shows gaps that are filled in one go, and these are filled in turn; drop it")
         return writer.gaps(parts, limits)
 
     def write(writer: Writer, _: Draft, sampling: Sampling, num_alternatives: int) -> list[Text]:
-        return writer.fill(
-            parts, limits, args.n, args.best_of, args.max_actions, args.seed, sampling, num_alternatives
-        )  # fmt: skip
+        asked = args.n, args.best_of, args.max_actions, args.seed
+        return writer.fill(parts, limits, *asked, sampling, num_alternatives)
 
     return _run(args, begin, write)
 
@@ -310,6 +308,8 @@ def _check(args: argparse.Namespace) -> None:
     from reviser.model.folder import find, read_config
     from reviser.proofreading.proofread import check_can_edit
 
+    if args.best_of is None:
+        args.best_of = 1 if args.live else BEST_OF
     for name in ("n", "best_of"):
         if getattr(args, name) < 1:
             raise ConfigError(f"--{name.replace('_', '-')} {getattr(args, name)} must be at least 1")

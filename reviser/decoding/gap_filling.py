@@ -27,6 +27,9 @@ from reviser.orders.rng import Random
 from reviser.proofreading.rewriting import FILLINGS, ROOM, Place, Refilled
 
 GAP = re.compile("_{3,}")
+FILLED = 0.2
+"""What a nat of a filling weighs where fillings are compared; one of what follows weighs 1. With 0, a filling is best
+that says beforehand what follows; with 1, an empty one (LOG.md)."""
 NEVER_TOLD = "was not trained to write out of order; train one with data.jobs.told"
 Tokens = Sequence[int]
 
@@ -133,6 +136,16 @@ def find_followers(draft: Draft, canvas: Canvas) -> list[int]:
     marks = canvas.marks or (0,) * (len(canvas.tokens) + 1)
     given = [place for place, mark in enumerate(marks[1:]) if mark & FIXED]
     return given[gap_places(draft)[0] :]
+
+
+def rate_filling(draft: Draft, canvas: Canvas, scores: Sequence[float]) -> float | None:
+    """How well a filling fits, given the log-probabilities of all tokens from the first gap on, read from left to
+    right: that of what follows and a little of that of the filling, a token that follows. None if none are known."""
+    if not scores:
+        return None
+    places, begin = find_followers(draft, canvas), gap_places(draft)[0]
+    following = sum(scores[place - begin] for place in places)
+    return (following + FILLED * (sum(scores) - following)) / len(places)
 
 
 def passable(draft: Draft) -> Draft:

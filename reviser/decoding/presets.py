@@ -111,6 +111,8 @@ SCAN = Sampling(temperature=0, scan=0.4)
 """For proofreading, where the least probability that can matter takes the place of this one."""
 NAMED = {"default": DEFAULT, "paper": PAPER, "greedy": GREEDY, "scan": SCAN}
 """The presets by name."""
+BEST_OF = 4
+"""Fillings of which the best is kept, unless another number is given."""
 LONGEST_GAP = 128
 """Tokens that fill a gap at most, unless another limit is given; the shipped model learned gaps of up to 127."""
 

@@ -93,8 +93,8 @@ class Text:
     fillings: tuple[str, ...] = ()
     """What fills each gap, or the continuation."""
     fit: float | None = None
-    """How well what follows fits: the mean log-probability of the given tokens behind the first gap, read from left
-    to right. Known where several fillings were compared and something follows."""
+    """How well a filling fits: the log-probability of what is given behind the first gap, read from left to right,
+    and a fifth of that of the filling, a given token. Known where several were compared and something follows."""
     revision: Revision | None = None
     """What was changed in a draft, where the model was asked to revise it; `log_probability` is the draft's."""
 

@@ -41,14 +41,15 @@ from reviser.decoding.gap_filling import (
     check_telling,
     fill_in_turn,
     find_fillings,
-    find_followers,
+    gap_places,
     knows_gaps,
     number_of_gap,
     passable,
+    rate_filling,
     refill,
     split_gaps,
 )
-from reviser.decoding.presets import DEFAULT, LONGEST_GAP, SCAN, Sampling, check_sampling
+from reviser.decoding.presets import BEST_OF, DEFAULT, LONGEST_GAP, SCAN, Sampling, check_sampling
 from reviser.decoding.requests import Decoded, Event, Request, Text, edit_budget, find_end, join_revision
 from reviser.errors import ConfigError
 from reviser.model.folder import FolderConfig, check_tokenizer, find, read_config, tokenizer_of
@@ -230,7 +231,7 @@ class Writer:
         suffix: str | None = None,
         *more: str,
         n: int = 1,
-        best_of: int = 1,
+        best_of: int = BEST_OF,
         max_actions: int = 256,
         max_tokens: int | None = LONGEST_GAP,
         min_length: int = 0,
@@ -238,7 +239,7 @@ class Writer:
         seed: int = 0,
         sampling: Sampling = DEFAULT,
     ) -> list[Text]:
-        """`n` different ways to fill gaps, first those that make what follows most probable (`Text.score`); fewer
+        """`n` different ways to fill gaps, each the best of `best_of`, those that fit best first (`Text.fit`); fewer
         where no more were found.
 
         Given are the texts before and behind a gap, those around several gaps, or one text with ___ where its gaps
@@ -263,7 +264,7 @@ class Writer:
         """`infill` of the parts around gaps."""
         n, best_of, max_actions, seed = check_counts(n, best_of, max_actions, seed)
         check_sampling(sampling)
-        limits = limits or GapLimits()
+        limits, best_of = limits or GapLimits(), best_of if sampling.temperature else 1
         found: dict[str, Text] = {}
         for attempt in range(ATTEMPTS if n > 1 and sampling.temperature else 1):
             numbers = range(attempt * n * best_of, (attempt + 1) * n * best_of)
@@ -275,18 +276,16 @@ class Writer:
         return sorted(list(found.values())[:n], key=lambda text: -text.score)
 
     def _compare(self, texts: Sequence[Text]) -> list[Text]:
-        """Several fillings with how well what follows fits each."""
-        followers = [find_followers(text.draft, text.decoded.canvas) for text in texts]
-        if len(texts) == 1 or not all(followers):
+        """Several fillings with how well each fits."""
+        begins = [gap_places(text.draft)[0] for text in texts]
+        if len(texts) == 1 or begins[0] == len(texts[0].draft.canvas.tokens):
             return list(texts)
-        begins = [places[0] for places in followers]
         read = self.read([text.decoded.canvas.tokens for text in texts], begins)
-        if not all(read):
-            return list(texts)
         fits = [
-            sum(scores[place - begin] for place in places) / len(places)
-            for scores, places, begin in zip(read, followers, begins, strict=True)
+            rate_filling(text.draft, text.decoded.canvas, scores) for text, scores in zip(texts, read, strict=True)
         ]
+        if None in fits:
+            return list(texts)
         return [replace(text, fit=fit) for text, fit in zip(texts, fits, strict=True)]
 
     def _fill_once(

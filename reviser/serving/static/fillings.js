@@ -76,7 +76,7 @@ export class Fillings {
   #show(fillings, wide, count) {
     const list = this.box.querySelector("ol");
     byId("fillings-note").textContent = fillings.length
-      ? `${plural(fillings.length, "way")} to fill ${count > 1 ? `${count} gaps` : "the gap"}. The best fit for what follows comes first.`
+      ? `${plural(fillings.length, "way")} to fill ${count > 1 ? `${count} gaps` : "the gap"}. The best fit comes first.`
       : "Nothing was found. Try again, or give more text around the gap.";
     list.replaceChildren(...fillings.map((filling, at) => make("li", {}, this.#option(filling, wide, at))));
     this.box.hidden = false;
