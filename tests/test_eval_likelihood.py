@@ -450,7 +450,7 @@ def test_the_order_comes_from_the_folder_or_its_run_or_must_be_given(run: Path, 
         ),
         (
             ["--system", "b=runs/b,out_of_order=true"],
-            "--system b: out_of_order=true is for writing, and a likelihood",
+            "--system b: out_of_order is for writing, and a likelihood writes nothing; leave it out",
         ),
         (["--samples", "0"], "--samples 0 must be at least 1"),
         (["--job", "infill", "--prefix", "0"], "--prefix 0 must be at least 1"),

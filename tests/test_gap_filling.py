@@ -18,6 +18,9 @@ from reviser.decoding.gap_filling import FILLED, GapLimits, find_fillings, knows
 from reviser.decoding.presets import DEFAULT, GREEDY, LONGEST_GAP, Sampling
 from reviser.decoding.writer import Text, Writer
 from reviser.errors import ConfigError
+from reviser.evaluation.generations import Prompt
+from reviser.evaluation.specs import SystemSpec
+from reviser.evaluation.systems import Budget, ReviserSystem
 from reviser.orders.record import from_record, to_record
 from reviser.tokenizer import load
 
@@ -180,3 +183,18 @@ def test_the_command_fills_all_gaps(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert run(capsys, *asked, "--greedy")[1].splitlines()[-1] == (
         "note: --n 2 texts were asked for, and 1 that differ were found"
     )
+
+
+def test_an_evaluated_system_may_keep_the_best_of_several() -> None:
+    spec = SystemSpec.parse("four=runs/mine,best_of=4,temperature=0.5")
+    assert (spec.best_of, spec.sampling) == (4, ["temperature=0.5"])
+    with pytest.raises(ConfigError, match=r"best_of=0 must be a whole number of at least 1$"):
+        SystemSpec.parse("four=runs/mine,best_of=0")
+    prompts = [Prompt("a", "The old", " light", " until morning."), Prompt("b", "It", " was", " dark.")]
+    one, four = (ReviserSystem("x", MOVING, LIVELY, Budget(), best_of=k) for k in (1, 4))
+    first, best = (list(each.generate(prompts, 3)) for each in (one, four))
+    for prompt, kept, single in zip(prompts, best, first, strict=True):
+        tried = MOVING.compare(MOVING.write([four.request(prompt, 3, number) for number in range(4)], LIVELY))
+        assert tried[0].new == single.text, "the first is the only one of a system that writes one"
+        assert kept.text == max(tried, key=lambda text: text.score).new
+        assert kept.num_actions == sum(text.num_actions for text in tried)

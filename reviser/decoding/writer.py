@@ -269,13 +269,13 @@ class Writer:
         for attempt in range(ATTEMPTS if n > 1 and sampling.temperature else 1):
             numbers = range(attempt * n * best_of, (attempt + 1) * n * best_of)
             texts = self._fill_once(parts, limits, numbers, max_actions, seed, sampling, num_alternatives)
-            for text in _keep_best(self._compare(texts), best_of):
+            for text in _keep_best(self.compare(texts), best_of):
                 found.setdefault(text.text, text)
             if len(found) >= n:
                 break
         return sorted(list(found.values())[:n], key=lambda text: -text.score)
 
-    def _compare(self, texts: Sequence[Text]) -> list[Text]:
+    def compare(self, texts: Sequence[Text]) -> list[Text]:
         """Several fillings with how well each fits."""
         begins = [gap_places(text.draft)[0] for text in texts]
         if len(texts) == 1 or begins[0] == len(texts[0].draft.canvas.tokens):

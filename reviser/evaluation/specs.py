@@ -6,6 +6,7 @@
     still=runs/mine,moves=false          with the cursor forbidden to move
     alone=runs/mine,sees=prefix          fills gaps from what stands before them alone
     ahead=runs/mine,out_of_order=true    told to write out of order
+    four=runs/mine,best_of=4             writes four texts and keeps the best
     mdlm=runs/mdlm,steps=32              a diffusion model and its number of steps
     gpt2=hf:openai-community/gpt2        a causal model of `transformers`
     sedd=published:louaaron/sedd-small   the published MDLM or SEDD
@@ -28,6 +29,7 @@ SHIPPED = "shipped"
 TRANSFORMERS, PUBLISHED = "hf:", "published:"
 BOTH, PREFIX = VIEWS = ("both", "prefix")
 """What a system is shown of the text around a gap."""
+NOT_SAMPLING = ("steps=", "sees=", "out_of_order=", "best_of=")
 EXAMPLES = "shipped, ours=runs/mine or gpt2=hf:gpt2"
 
 
@@ -38,8 +40,8 @@ class SystemSpec:
     name: str
     model: str
     changes: tuple[str, ...] = ()
-    """Settings as name=value, `steps` of a diffusion model, `sees` and `out_of_order` of a model that edits
-    among them."""
+    """Settings as name=value, `steps` of a diffusion model, `sees`, `out_of_order` and `best_of` of a model that
+    edits among them."""
 
     @classmethod
     def parse(cls, text: str, option: str = "--system") -> SystemSpec:
@@ -54,13 +56,14 @@ class SystemSpec:
         return spec
 
     def check(self, who: str) -> None:
-        """Refuse a number of steps that is none, and a view that is none."""
+        """Refuse numbers, views and answers that are none."""
         if self._sees not in ("", *VIEWS):
             raise ConfigError(f"{who}: sees={self._sees} must be one of {', '.join(VIEWS)}")
         if (told := self._last("out_of_order=")) not in ("", "true", "false"):
             raise ConfigError(f"{who}: out_of_order={told} must be true or false")
-        if self._steps and not (self._steps.isdecimal() and int(self._steps) > 0):
-            raise ConfigError(f"{who}: steps={self._steps} must be a whole number of at least 1")
+        for name, given in (("steps", self._steps), ("best_of", self._last("best_of="))):
+            if given and not (given.isdecimal() and int(given) > 0):
+                raise ConfigError(f"{who}: {name}={given} must be a whole number of at least 1")
 
     @property
     def text(self) -> str:
@@ -111,9 +114,19 @@ class SystemSpec:
         return self._last("out_of_order=") == "true"
 
     @property
+    def best_of(self) -> int:
+        """How many texts are written for each that is kept."""
+        return int(self._last("best_of=") or 1)
+
+    @property
+    def of_writing(self) -> str:
+        """A setting that says how texts are written, if there is one; what only reads texts refuses it."""
+        return "out_of_order" if self.out_of_order else "best_of" if self.best_of > 1 else ""
+
+    @property
     def sampling(self) -> list[str]:
         """The settings of sampling, as name=value."""
-        return [change for change in self.changes if not change.startswith(("steps=", "sees=", "out_of_order="))]
+        return [change for change in self.changes if not change.startswith(NOT_SAMPLING)]
 
     def _last(self, name: str) -> str:
         found = [change.removeprefix(name) for change in self.changes if change.startswith(name)]

@@ -137,11 +137,12 @@ def open_system(
     writer = Writer.from_pretrained(spec.model, device, NUM_ROWS[torch.device(device).type], weights)
     if spec.out_of_order and not knows_telling(writer.jobs):
         raise ConfigError(f"--system {spec.text}: {spec.model} {NEVER_TOLD}")
-    return ReviserSystem(spec.name, writer, sampling, budget, None, spec.sees_suffix, spec.out_of_order)
+    more = spec.sees_suffix, spec.out_of_order, spec.best_of
+    return ReviserSystem(spec.name, writer, sampling, budget, None, *more)
 
 
 def _refuse_view(spec: SystemSpec) -> None:
-    setting = "sees" if spec.sees_suffix is not None else "out_of_order" if spec.out_of_order else ""
+    setting = "sees" if spec.sees_suffix is not None else spec.of_writing
     if setting:
         raise ConfigError(f"--system {spec.text}: {setting} is for a model that edits, and {spec.model} is not one")
 
@@ -176,15 +177,16 @@ class ReviserSystem:
         order: Order | None = None,
         sees_suffix: bool | None = None,
         out_of_order: bool = False,
+        best_of: int = 1,
     ) -> None:
         """`order` is the policy of the likelihood bound; by default what the model was trained with.
 
         `sees_suffix` says whether gaps are filled with both sides in view, or from the prefix alone; by default a
         left-to-right model that was never taught gaps sees the prefix alone. `out_of_order` tells it to write
-        continuations so.
+        continuations so. It writes `best_of` texts for each that is kept; their actions all count.
         """
         self.name, self.writer, self.sampling, self.budget = name, writer, sampling, budget
-        self._order, self.out_of_order = order, out_of_order
+        self._order, self.out_of_order, self.best_of = order, out_of_order, best_of
         self.sees_suffix = has_learned_gaps(writer.order, writer.jobs) if sees_suffix is None else sees_suffix
 
     @property
@@ -225,12 +227,16 @@ class ReviserSystem:
         return self.writer.precision
 
     def generate(self, prompts: Sequence[Prompt], seed: int) -> Iterator[Generation]:
-        requests = [self.request(prompt, seed) for prompt in prompts]
-        for prompt, text in zip(prompts, self.writer.write(requests, self.sampling), strict=True):
-            yield self._generation(prompt, seed, text)
+        requests = [self.request(prompt, seed, number) for prompt in prompts for number in range(self.best_of)]
+        texts = self.writer.write(requests, self.sampling)
+        for place, prompt in enumerate(prompts):
+            tried = texts[place * self.best_of : (place + 1) * self.best_of]
+            is_gap = bool(prompt.suffix) and self.sees_suffix
+            best = max(self.writer.compare(tried) if is_gap else tried, key=lambda text: text.score)
+            yield replace(self._generation(prompt, seed, best), num_actions=sum(text.num_actions for text in tried))
 
-    def request(self, prompt: Prompt, seed: int) -> Request:
-        """What the writer is asked for a prompt."""
+    def request(self, prompt: Prompt, seed: int, number: int = 0) -> Request:
+        """What the writer is asked for a prompt, at first or again."""
         room = self.budget.tokens(prompt, lambda text: len(self.writer.tokenizer.encode(text)))
         suffix = prompt.suffix if self.sees_suffix else ""
         begun = (
@@ -238,7 +244,10 @@ class ReviserSystem:
             if self.out_of_order and not suffix
             else self.writer.gap(prompt.prefix, suffix, room)
         )
-        return Request(begun, math.ceil(ACTIONS_PER_TOKEN * room), number_of(prompt, seed))
+        drawn = number_of(prompt, seed)
+        return Request(
+            begun, math.ceil(ACTIONS_PER_TOKEN * room), Random.of(drawn, number).state if number else drawn
+        )
 
     def _generation(self, prompt: Prompt, seed: int, text: Text) -> Generation:
         return Generation(

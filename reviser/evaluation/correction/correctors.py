@@ -194,8 +194,8 @@ def open_corrector(spec: SystemSpec, device: str = "cpu", harper: str = ".") -> 
             HARPER: lambda: Harper(folder=harper),
         }
         return peers[spec.model]()
-    if spec.out_of_order:
-        raise ConfigError(f"--system {spec.text}: out_of_order is for continuations, and these texts are corrected")
+    if spec.of_writing:
+        raise ConfigError(f"--system {spec.text}: {spec.of_writing} is for writing, and these texts are corrected")
     changes = [each for each in spec.sampling if each != REWRITES]
     of_edits = [each for each in changes if each.partition("=")[0] in EDIT_SETTINGS]
     try:

@@ -59,10 +59,10 @@ class Likelihood(Suite):
         self.at_least(1, "samples", "n", "length")
         self.at_least(1 if self.job == "infill" else 0, "prefix")
         for spec in parse_systems(self.system):
-            if spec.out_of_order:
+            if spec.of_writing:
                 raise ConfigError(
-                    f"--system {spec.name}: out_of_order=true is for writing, and a likelihood takes the order from "
-                    "--order; leave out out_of_order"
+                    f"--system {spec.name}: {spec.of_writing} is for writing, and a likelihood writes nothing; "
+                    "leave it out (--order says the order)"
                 )
 
     def run(self, listener: Listener = SILENT) -> dict[str, Any]:
