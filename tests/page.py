@@ -70,11 +70,13 @@ class Opened:
 
     def _place_at_rest(self, where: str) -> dict[str, float]:
         """Where an element is once it has stopped moving, as it may while the page still lays itself out."""
-        box, before = self.browser.run(f"{where}.getBoundingClientRect().toJSON()"), None
-        while box != before:
+        box: dict[str, float] = {}
+        for _ in range(100):
+            before, box = box, self.browser.run(f"{where}.getBoundingClientRect().toJSON()")
+            if box == before:
+                return box
             time.sleep(0.03)
-            box, before = self.browser.run(f"{where}.getBoundingClientRect().toJSON()"), box
-        return box
+        raise AssertionError(f"{where} does not stop moving")
 
     def undo(self) -> None:
         self.browser.press("z", 90, "Control")

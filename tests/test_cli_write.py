@@ -229,7 +229,7 @@ def test_standard_input_is_a_text(
         (["infill", GAP, "--max-length", "0"], "max_length=0 must be at least 1"),
         (
             ["infill", "___ and ___", "--live"],
-            "--live shows gaps that are filled in one go, and these are filled in turn",
+            "--live shows gaps filled in one go, and these are filled in turn; drop --live",
         ),
         (["generate", "x" * 63, "--max-tokens", "0"], "max_tokens=0 must be at least 1"),
         (["generate", "x" * 65], "a prompt of 65 tokens does not fit a canvas of 64; shorten it"),

@@ -14,7 +14,7 @@ from tiny import random_model
 
 from reviser.canvas import FIXED
 from reviser.config import CanvasConfig, ModelConfig
-from reviser.decoding.gap_filling import FILLED, GapLimits, find_fillings, knows_gaps, split_gaps
+from reviser.decoding.gap_filling import FILLED, GapLimits, find_fillings, knows_gaps, split_gaps, usual_best_of
 from reviser.decoding.presets import DEFAULT, GREEDY, LONGEST_GAP, Sampling
 from reviser.decoding.writer import Text, Writer
 from reviser.errors import ConfigError
@@ -114,9 +114,30 @@ def test_of_four_fillings_the_best_is_kept_unless_there_is_but_one_way() -> None
     [text] = MOVING.infill("The old", " until", sampling=LIVELY, **asked)  # type: ignore[arg-type]
     all_four = MOVING.infill("The old", " until", n=4, best_of=1, sampling=LIVELY, **asked)  # type: ignore[arg-type]
     assert len(all_four) == 4
+    assert text.fit is not None
     assert text == all_four[0] == max(all_four, key=lambda each: each.score)
     [greedy] = MOVING.infill("The old", " until", sampling=GREEDY, **asked)  # type: ignore[arg-type]
     assert greedy.fit is None, "nothing was compared"
+
+
+def test_different_fillings_are_found_among_all_that_were_tried() -> None:
+    tried = MOVING.infill(
+        "The old", " until", n=64, best_of=1, max_actions=30, sampling=replace(LIVELY, stop_bias=8.0)
+    )
+    asked = MOVING.infill("The old", " until", n=4, max_actions=30, sampling=replace(LIVELY, stop_bias=8.0))
+    assert 4 <= len(tried) < 64, "most are the same"
+    assert len({text.text for text in asked}) == 4
+    assert asked == sorted(asked, key=lambda text: -text.score)
+
+
+def test_a_gap_behind_which_nothing_stands_is_filled_too() -> None:
+    assert JUMPING.has_gaps
+    assert JUMPING.fills_at_once(["The", " old", " man"], GapLimits())
+    assert not JUMPING.fills_at_once(["The", " old", ""], GapLimits()), "models leave such a gap empty"
+    assert usual_best_of(["The", ""], LIVELY) == usual_best_of(["a", "b"], GREEDY) == 1
+    lively = replace(LIVELY, stop_bias=6.0, min_tokens=2)
+    [text] = JUMPING.infill("The", " old", "", max_actions=150, sampling=lively)
+    assert all(text.fillings)
 
 
 def test_one_gap_is_filled_as_ever() -> None:
@@ -135,7 +156,7 @@ def test_a_text_whose_actions_are_spent_leaves_its_last_gaps_empty() -> None:
 
 def test_the_same_text_is_not_given_twice() -> None:
     assert len(MOVING.infill(*PARTS, n=3, max_actions=60, sampling=GREEDY)) == 1
-    with pytest.raises(ConfigError, match=r"^n=0 and best_of=4 must be at least 1$"):
+    with pytest.raises(ConfigError, match=r"^n=0 and best_of=1 must be at least 1$"):
         MOVING.infill(*PARTS, n=0)
     with pytest.raises(ConfigError, match=r"^max_actions=0 must be at least 1$"):
         MOVING.infill("a", "b", "c", max_actions=0)

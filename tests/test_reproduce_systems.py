@@ -73,6 +73,40 @@ def test_a_model_folder_may_be_compared_too_and_all_is_measured_of_it(setup: Set
     assert [row["system"] for row in gather(asked) if row["table"] == "systems"][5:] == ["mine", "m"]
 
 
+def test_a_model_without_its_weights_is_still_described(setup: Setup) -> None:
+    folder = save_model(setup, "ours")
+    (folder / "model.safetensors").unlink()
+    [row] = [row for row in gather(setup) if row["table"] == "systems"]
+    assert row["system"] == "ours"
+    assert row["weights"] is None
+    setup.result("").parent.mkdir(parents=True)
+    bound = {
+        "order": "x",
+        "K": 2,
+        "bits_per_byte": 1.5,
+        "error": 0.1,
+        "nats_per_token": 2.0,
+        "is_exact": False,
+        "n": 4,
+    }
+    rows = [bound | {"system": name, "weights_sha256": "abc" * 9} for name in ("ours", "gone")]
+    setup.result("likelihood_ours").write_text(json.dumps({"kind": "likelihood", "rows": rows}))
+    found = gather(setup)
+    assert [row["weights"] for row in found if row["table"] == "systems"] == [("abc" * 4)]
+    assert [row["system"] for row in found if row["table"] == "likelihood"] == ["ours"], "nobody asked for the other"
+
+
+def test_what_is_kept_of_several_texts_costs_what_all_of_them_cost(setup: Setup, tmp_path: Path) -> None:
+    folder = save_trained(setup, tmp_path / "ours")
+    specs = (SystemSpec.parse(f"one={folder}"), SystemSpec.parse(f"four={folder},best_of=4"))
+    asked = replace(setup, others={spec.name: spec for spec in specs})
+    for system in SYSTEMS:
+        save_model(asked, system)
+    write_texts(asked, {name: [(4, 24 if name == "four" else 6)] for name in writers(asked)})
+    cost = {row["system"]: row["gmacs"]["value"] for row in flops_rows(asked)}
+    assert cost["four"] == pytest.approx(4 * cost["one"])
+
+
 def test_a_run_folder_is_as_good_as_its_model(setup: Setup, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()

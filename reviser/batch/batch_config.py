@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from reviser.decoding.presets import BEST_OF, DEFAULT, LONGEST_GAP, Sampling
+from reviser.decoding.presets import DEFAULT, LONGEST_GAP, Sampling
 from reviser.errors import ConfigError
 from reviser.proofreading.choices import Proofreading
 
@@ -27,7 +27,8 @@ class BatchConfig:
     job: Job
     seed: int = 0
     n: int = 1
-    best_of: int = 1
+    best_of: int | None = 1
+    """None: as many as are usual for gaps."""
     max_actions: int = 256
     max_tokens: int | None = None
     min_length: int = 0
@@ -39,9 +40,9 @@ class BatchConfig:
     def __post_init__(self) -> None:
         if self.job not in JOBS:
             raise ConfigError(f"no job {self.job!r}; jobs are {', '.join(JOBS)}")
-        for name in ("n", "best_of", "max_actions", "block_lines"):
+        for name in ("n", "max_actions", "block_lines"):
             self._check(name, getattr(self, name))
-        for name in ("max_tokens", "max_length"):
+        for name in ("best_of", "max_tokens", "max_length"):
             if getattr(self, name) is not None:
                 self._check(name, getattr(self, name))
         if self.max_length is not None and self.max_length < self.min_length:
@@ -73,4 +74,4 @@ class ModelSpec:
 
 def default_config(job: Job) -> BatchConfig:
     """As the command of that name writes where nothing else is said."""
-    return BatchConfig(job, best_of=BEST_OF, max_tokens=LONGEST_GAP) if job == "infill" else BatchConfig(job)
+    return BatchConfig(job, best_of=None, max_tokens=LONGEST_GAP) if job == "infill" else BatchConfig(job)

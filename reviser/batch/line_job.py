@@ -73,7 +73,7 @@ def answer_line(writer: Writer, config: BatchConfig, line: Line) -> Answer:
 
 def _generate(writer: Writer, config: BatchConfig, line: Line, seed: int) -> Answer:
     start = writer.continuation(read_text(line, "prompt"), config.max_tokens)
-    texts = writer.write_drafts([start], config.n, config.best_of, config.max_actions, seed, config.sampling)
+    texts = writer.write_drafts([start], config.n, config.best_of or 1, config.max_actions, seed, config.sampling)
     return {"texts": [describe_text(text, has_gaps=False) for text in texts]}
 
 

@@ -100,7 +100,7 @@ def _add_infill(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "  reviser infill 'The ___ lighthouse ___ until ___.' --n 3 --html lighthouse.html",
         description="Fill the gaps of a text with as many words as it takes. The given text does not change. A space "
         "before a gap belongs to the gap. A model that was trained on several gaps fills them in one go, another one "
-        "after the other. Of several texts (--n), all different, the most probable comes first.",
+        "after the other. Of several texts (--n), all different, the best fit comes first.",
     )
     parser.add_argument("text", metavar="TEXT", help="a text with ___ where its gaps are, or - for standard input")
     _add_options(parser, max_tokens=LONGEST_GAP)
@@ -130,7 +130,7 @@ def add_limits(parser: ArgumentParser, max_tokens: int | None = None, best_of: i
     """How many texts, and how long; `max_tokens` is the default of a gap, and a `best_of` of None is found later."""
     parser.add_argument("--n", type=int, default=1, help="number of texts (default 1)")
     parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
-    best = f"keep the best of this many (default {best_of or f'{BEST_OF}, or 1 with --live'})"
+    best = f"keep the best of this many (default {best_of or f'{BEST_OF} where something follows'})"
     parser.add_argument("--best-of", type=int, default=best_of, help=best)
     parser.add_argument("--max-actions", type=int, default=256, help="end after this many actions (default 256)")
     room, per = (
@@ -237,13 +237,15 @@ def _revising(args: argparse.Namespace) -> Proofreading | None:
 
 
 def run_infill(args: argparse.Namespace) -> int:
-    from reviser.decoding.gap_filling import GapLimits, split_gaps
+    from reviser.decoding.gap_filling import GapLimits, split_gaps, usual_best_of
 
     parts, limits = split_gaps(_read(args)), GapLimits(args.max_tokens, args.min_length, args.max_length)
+    if args.best_of is None:
+        args.best_of = 1 if args.live else usual_best_of(parts, read_sampling(args))
 
     def begin(writer: Writer) -> Draft:
         if args.live and not writer.fills_at_once(parts, limits):
-            raise ConfigError("--live shows gaps that are filled in one go, and these are filled in turn; drop it")
+            raise ConfigError("--live shows gaps filled in one go, and these are filled in turn; drop --live")
         return writer.gaps(parts, limits)
 
     def write(writer: Writer, _: Draft, sampling: Sampling, num_alternatives: int) -> list[Text]:
@@ -308,8 +310,6 @@ def _check(args: argparse.Namespace) -> None:
     from reviser.model.folder import find, read_config
     from reviser.proofreading.proofread import check_can_edit
 
-    if args.best_of is None:
-        args.best_of = 1 if args.live else BEST_OF
     for name in ("n", "best_of"):
         if getattr(args, name) < 1:
             raise ConfigError(f"--{name.replace('_', '-')} {getattr(args, name)} must be at least 1")

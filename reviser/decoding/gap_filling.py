@@ -19,7 +19,7 @@ from zlib import crc32
 from reviser.canvas import CLOSED, FIXED, Canvas, Rules, replay
 from reviser.config import parse_jobs
 from reviser.decoding.arguments import check_size, check_whole
-from reviser.decoding.presets import LONGEST_GAP, PAPER, Sampling
+from reviser.decoding.presets import BEST_OF, LONGEST_GAP, PAPER, Sampling
 from reviser.decoding.requests import CUT_SHORT, Alternatives, Decoded, EndedBy, Request
 from reviser.errors import ConfigError
 from reviser.orders.record import Draft
@@ -138,14 +138,21 @@ def find_followers(draft: Draft, canvas: Canvas) -> list[int]:
     return given[gap_places(draft)[0] :]
 
 
+def usual_best_of(parts: Sequence[str], sampling: Sampling) -> int:
+    """How many fillings are tried where nobody says: several, if they can differ and something follows to tell."""
+    return BEST_OF if parts[-1] and sampling.temperature else 1
+
+
 def rate_filling(draft: Draft, canvas: Canvas, scores: Sequence[float]) -> float | None:
     """How well a filling fits, given the log-probabilities of all tokens from the first gap on, read from left to
-    right: that of what follows and a little of that of the filling, a token that follows. None if none are known."""
+    right: that of what is given there and a little of that of what stands between, divided by the number of given
+    tokens. None where no log-probabilities are known."""
     if not scores:
         return None
     places, begin = find_followers(draft, canvas), gap_places(draft)[0]
     following = sum(scores[place - begin] for place in places)
-    return (following + FILLED * (sum(scores) - following)) / len(places)
+    filled = sum(scores[: places[-1] + 1 - begin]) - following
+    return (following + FILLED * filled) / len(places)
 
 
 def passable(draft: Draft) -> Draft:

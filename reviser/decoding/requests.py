@@ -94,7 +94,10 @@ class Text:
     """What fills each gap, or the continuation."""
     fit: float | None = None
     """How well a filling fits: the log-probability of what is given behind the first gap, read from left to right,
-    and a fifth of that of the filling, a given token. Known where several were compared and something follows."""
+    and a fifth of that of the filling, divided by the number of given tokens there. Known where several were compared
+    and something follows."""
+    number: int = 0
+    """Which of the texts that its seed gives."""
     revision: Revision | None = None
     """What was changed in a draft, where the model was asked to revise it; `log_probability` is the draft's."""
 
@@ -137,6 +140,12 @@ class Text:
         stop = () if self.decoded.canvas.is_stopped else (self.draft.rules.alphabet.stop,)
         actions = self.decoded.actions + stop
         return Trajectory(self.draft, actions, (True,) * len(actions))
+
+
+def keep_best(texts: Sequence[Text], best_of: int) -> list[Text]:
+    """The best of every so many."""
+    groups = [texts[start : start + best_of] for start in range(0, len(texts), best_of)]
+    return [max(group, key=lambda text: text.score) for group in groups]
 
 
 def join_revision(written: Decoded, revision: Revision) -> Decoded:

@@ -48,9 +48,10 @@ from reviser.decoding.gap_filling import (
     rate_filling,
     refill,
     split_gaps,
+    usual_best_of,
 )
-from reviser.decoding.presets import BEST_OF, DEFAULT, LONGEST_GAP, SCAN, Sampling, check_sampling
-from reviser.decoding.requests import Decoded, Event, Request, Text, edit_budget, find_end, join_revision
+from reviser.decoding.presets import DEFAULT, LONGEST_GAP, SCAN, Sampling, check_sampling
+from reviser.decoding.requests import Decoded, Event, Request, Text, edit_budget, find_end, join_revision, keep_best
 from reviser.errors import ConfigError
 from reviser.model.folder import FolderConfig, check_tokenizer, find, read_config, tokenizer_of
 from reviser.orders.record import Draft
@@ -231,7 +232,7 @@ class Writer:
         suffix: str | None = None,
         *more: str,
         n: int = 1,
-        best_of: int = BEST_OF,
+        best_of: int | None = None,
         max_actions: int = 256,
         max_tokens: int | None = LONGEST_GAP,
         min_length: int = 0,
@@ -239,8 +240,8 @@ class Writer:
         seed: int = 0,
         sampling: Sampling = DEFAULT,
     ) -> list[Text]:
-        """`n` different ways to fill gaps, each the best of `best_of`, those that fit best first (`Text.fit`); fewer
-        where no more were found.
+        """`n` different ways to fill gaps, those that fit best first (`Text.fit`); fewer where no more were found.
+        Each is the best of `best_of`, of four where something follows and of one where nothing does.
 
         Given are the texts before and behind a gap, those around several gaps, or one text with ___ where its gaps
         are. `max_tokens` bounds what is written, times the number of gaps (None: up to what the canvas holds);
@@ -255,25 +256,30 @@ class Writer:
         parts: Sequence[str],
         limits: GapLimits | None = None,
         n: int = 1,
-        best_of: int = 1,
+        best_of: int | None = 1,
         max_actions: int = 256,
         seed: int = 0,
         sampling: Sampling = DEFAULT,
         num_alternatives: int = 0,
     ) -> list[Text]:
-        """`infill` of the parts around gaps."""
-        n, best_of, max_actions, seed = check_counts(n, best_of, max_actions, seed)
+        """`infill` of the parts around gaps; a `best_of` of None is the usual number."""
         check_sampling(sampling)
+        tries = usual_best_of(parts, sampling) if best_of is None else best_of
+        n, best_of, max_actions, seed = check_counts(n, tries, max_actions, seed)
         limits, best_of = limits or GapLimits(), best_of if sampling.temperature else 1
-        found: dict[str, Text] = {}
+        found, others = dict[str, Text](), dict[str, Text]()
         for attempt in range(ATTEMPTS if n > 1 and sampling.temperature else 1):
             numbers = range(attempt * n * best_of, (attempt + 1) * n * best_of)
             texts = self._fill_once(parts, limits, numbers, max_actions, seed, sampling, num_alternatives)
-            for text in _keep_best(self.compare(texts), best_of):
-                found.setdefault(text.text, text)
-            if len(found) >= n:
+            compared = self.compare([replace(text, number=i) for i, text in zip(numbers, texts, strict=True)])
+            for kept, some in ((found, keep_best(compared, best_of)), (others, compared)):
+                for text in some:
+                    kept.setdefault(text.text, text)
+            if len(others) >= n:
                 break
-        return sorted(list(found.values())[:n], key=lambda text: -text.score)
+        # Where the best are the same, others that differ are better than none.
+        rest = sorted((others[each] for each in others if each not in found), key=lambda text: -text.score)
+        return sorted([*found.values(), *rest][:n], key=lambda text: -text.score)
 
     def compare(self, texts: Sequence[Text]) -> list[Text]:
         """Several fillings with how well each fits."""
@@ -281,9 +287,8 @@ class Writer:
         if len(texts) == 1 or begins[0] == len(texts[0].draft.canvas.tokens):
             return list(texts)
         read = self.read([text.decoded.canvas.tokens for text in texts], begins)
-        fits = [
-            rate_filling(text.draft, text.decoded.canvas, scores) for text, scores in zip(texts, read, strict=True)
-        ]
+        pairs = zip(texts, read, strict=True)
+        fits = [rate_filling(text.draft, text.decoded.canvas, scores) for text, scores in pairs]
         if None in fits:
             return list(texts)
         return [replace(text, fit=fit) for text, fit in zip(texts, fits, strict=True)]
@@ -316,7 +321,7 @@ class Writer:
 
     def fills_at_once(self, parts: Sequence[str], limits: GapLimits) -> bool:
         """Whether all gaps are filled in one go: there is one, or the model knows several and none has a limit."""
-        return len(parts) == 2 or (self.has_gaps and not limits.is_strict)
+        return len(parts) == 2 or (self.has_gaps and not limits.is_strict and bool(parts[-1]))
 
     def gaps(self, parts: Sequence[str], limits: GapLimits | None = None) -> Draft:
         """The draft that fills the gaps between texts, all of them in one go."""
@@ -442,7 +447,8 @@ class Writer:
             for place, each in enumerate(drafts)
             for number in range(n * best_of)
         ]
-        return _keep_best(self.write(requests, sampling, num_alternatives), best_of)
+        written = enumerate(self.write(requests, sampling, num_alternatives))
+        return keep_best([replace(text, number=i % (n * best_of)) for i, text in written], best_of)
 
     def write(
         self, requests: Sequence[Request], sampling: Sampling = DEFAULT, num_alternatives: int = 0
@@ -487,11 +493,6 @@ def _rounded(model: Transformer) -> KernelModel:
     from reviser.decoding.cpu.step import CpuStep
 
     return CpuStep(model, "int8").kernels
-
-
-def _keep_best(texts: Sequence[Text], best_of: int) -> list[Text]:
-    groups = [texts[start : start + best_of] for start in range(0, len(texts), best_of)]
-    return [max(group, key=lambda text: text.score) for group in groups]
 
 
 def load(spec: str | os.PathLike[str] | None = None, device: str = "cpu") -> Writer:

@@ -186,7 +186,7 @@ class ReviserSystem:
         continuations so. It writes `best_of` texts for each that is kept; their actions all count.
         """
         self.name, self.writer, self.sampling, self.budget = name, writer, sampling, budget
-        self._order, self.out_of_order, self.best_of = order, out_of_order, best_of
+        self._order, self.out_of_order, self.best_of = order, out_of_order, best_of if sampling.temperature else 1
         self.sees_suffix = has_learned_gaps(writer.order, writer.jobs) if sees_suffix is None else sees_suffix
 
     @property

@@ -21,7 +21,7 @@ from reviser.evaluation.metrics.editing import measure
 from reviser.evaluation.metrics.frontier import perplexity_ratio, ratio
 from reviser.evaluation.metrics.gaps import NOTHING
 from reviser.evaluation.texts import REFERENCE, read_texts
-from reviser.model.folder import FORMATS, find, read_config
+from reviser.model.folder import FORMATS, WEIGHTS, find, read_config
 from reviser.model.transformer import num_parameters
 from reviser.orders.statistics import ROWS
 from reviser.paper import printed as paper
@@ -141,8 +141,9 @@ def systems(setup: Setup) -> list[Row]:
             row |= {"trained_positions": trained.positions, "recipe": trained.recipe, "order": trained.order}
             row |= {"data": trained.data_sha256[:12]}
         # Weights need not be here any more when what they were needed for is measured.
-        weights = bounds.get(name, {}).get("weights_sha256") or hash_weights(find(folder))
-        rows.append(row | {"model": str(folder), "weights": weights[:12]})
+        is_here = (find(folder) / WEIGHTS).is_file()
+        weights = bounds.get(name, {}).get("weights_sha256") or (hash_weights(find(folder)) if is_here else "")
+        rows.append(row | {"model": str(folder), "weights": weights[:12] or None})
     return rows
 
 
@@ -154,7 +155,8 @@ def _read(setup: Setup, name: str) -> dict[str, Any]:
 def _rows(setup: Setup, name: str) -> dict[str, Row]:
     """The rows of a measurement, which one result holds or one for each system; references and the like come last."""
     documents = [_read(setup, name), *(_read(setup, f"{name}_{each}") for each in writers(setup))]
-    found = {row["system"]: row for document in documents for row in document["rows"]}
+    known = (*writers(setup), REFERENCE, NOTHING)
+    found = {row["system"]: row for document in documents for row in document["rows"] if row["system"] in known}
     return dict(sorted(found.items(), key=lambda item: item[0] in (REFERENCE, NOTHING)))
 
 

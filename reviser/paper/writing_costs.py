@@ -7,6 +7,7 @@ is not counted, for about a minute a system, with float32 weights where int8 one
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -63,12 +64,14 @@ def _gmacs(setup: Setup, spec: SystemSpec, generations: list[Generation]) -> Ite
         return len(tokenizer.encode(text))
 
     for each in generations:
-        prompt, asked = count(each.prefix), max(each.num_actions, 1)
+        # What is kept of several texts has the actions of all, each of which began with the prompt.
+        prompt, asked = count(each.prefix), max(math.ceil(each.num_actions / spec.best_of), 1)
         if is_denoiser:
             room = min(budget.tokens(_prompt(each), count), model.context - prompt)
             yield diffusion_flops(model, room, steps=asked, prompt=prompt).macs / 1e9
         else:
-            yield flops(model, min(max(each.num_tokens, 1), asked), actions=asked, prompt=prompt).macs / 1e9
+            each_cost = flops(model, min(max(each.num_tokens, 1), asked), actions=asked, prompt=prompt)
+            yield spec.best_of * each_cost.macs / 1e9
 
 
 def seconds_rows(setup: Setup, report: Callable[[str], None]) -> list[dict[str, Any]]:

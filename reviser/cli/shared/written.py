@@ -74,11 +74,11 @@ def _records(args: argparse.Namespace, writer: Writer, texts: Sequence[Text]) ->
             text=text.text,
             tokenizer={"name": name, "sha256": writer.tokenizer.sha256},
             model=model_name(args),
-            seed=[args.seed, number],
+            seed=[args.seed, text.number],
             ended_by=text.ended_by,
             log_probabilities=text.decoded.log_probabilities,
         )
-        for number, text in enumerate(texts)
+        for text in texts
     ]
 
 

@@ -62,7 +62,7 @@ class Likelihood(Suite):
             if spec.of_writing:
                 raise ConfigError(
                     f"--system {spec.name}: {spec.of_writing} is for writing, and a likelihood writes nothing; "
-                    "leave it out (--order says the order)"
+                    "leave it out" + (" and give an --order" if spec.out_of_order else "")
                 )
 
     def run(self, listener: Listener = SILENT) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class WritingJob:
 
     def _ending(self, writer: ServedWriter) -> ServedWriter:
         """A writer that ends each text at a stop, where that changes nothing: what stands before it stays, and texts
-        are not compared by what follows."""
+        are not compared."""
         is_compared = self.best_of > 1 or (bool(self.suffix) and self.n > 1)
         if not self.stops or is_compared or not self._only_grows(writer):
             return writer
