@@ -394,3 +394,20 @@ def test_a_text_that_ends_in_a_space_is_noted_once(model: str, capsys: pytest.Ca
 def test_info_without_a_folder_shows_the_shipped_model(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = run(capsys, "info", "--json")
     assert json.loads(out)["num_parameters"] == 30_337_600
+
+
+@pytest.mark.parametrize("more", [[], ["--best-of", "3"], ["--revise", "1", "--sampling", "paper"]])
+def test_a_kept_seed_leads_to_the_draft_again(more: list[str], tmp_path: Path) -> None:
+    path, writer = tmp_path / "kept.jsonl", Writer.from_pretrained()
+    asked = ["generate", "The old", "--n", "2", "--seed", "4", "--max-tokens", "6", "--out", str(path), *more]
+    assert main(asked) == 0
+    sampling = PAPER if "paper" in more else DEFAULT
+    numbers = []
+    for record in map(json.loads, path.read_text().splitlines()):
+        seed, number = record["seed"]
+        start = writer.continuation("The old", 6)
+        events = writer.stream(start, seed=seed, number=number, sampling=sampling)
+        draft = [event.action for event in events if event.action != writer.config.alphabet.stop]
+        assert record["actions"][: len(draft)] == draft
+        numbers.append(number)
+    assert len(set(numbers)) == 2

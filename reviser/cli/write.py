@@ -103,13 +103,13 @@ def _add_infill(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         "after the other. Of several texts (--n), all different, the best fit comes first.",
     )
     parser.add_argument("text", metavar="TEXT", help="a text with ___ where its gaps are, or - for standard input")
-    _add_options(parser, max_tokens=LONGEST_GAP)
+    _add_options(parser, max_tokens=LONGEST_GAP, best_of=None)
     add_gap_limits(parser)
     parser.set_defaults(run=run_infill, command="infill")
 
 
-def _add_options(parser: ArgumentParser, max_tokens: int | None = None) -> None:
-    add_limits(parser, max_tokens, 1 if max_tokens is None else None)
+def _add_options(parser: ArgumentParser, max_tokens: int | None = None, best_of: int | None = 1) -> None:
+    add_limits(parser, max_tokens, best_of)
     add_live(parser)
     parser.add_argument(
         "--html", metavar="FILE", help="write a page that replays the texts and shows the alternatives at each step"
@@ -409,7 +409,7 @@ def _write_live(
                 for event in shown:
                     seen.append(event)
         finally:
-            texts.append(_revise_live(args, writer, writer.collect(start, seen, args.max_actions), console))
+            texts.append(_revise_live(args, writer, writer.collect(start, seen, args.max_actions, number), console))
             _print_text(args, writer, texts[-1], number, console, events.rate)
     return texts
 

@@ -223,8 +223,8 @@ class Writer:
 
     def _put_revision(self, text: Text, revision: Revision) -> Text:
         joined = join_revision(text.decoded, revision)
-        written = self._read(text.draft, joined)
-        return replace(written, log_probability=text.log_probability, fit=text.fit, revision=revision)
+        new = self._read(text.draft, joined)
+        return replace(new, log_probability=text.log_probability, fit=text.fit, number=text.number, revision=revision)
 
     def infill(
         self,
@@ -407,13 +407,13 @@ class Writer:
 
         return Engine(self.model, sampling, num_rows, self.kernels, num_alternatives)
 
-    def collect(self, start: Draft, events: Sequence[Event], max_actions: int = 256) -> Text:
-        """The text of a stream from that draft, at its end or before."""
+    def collect(self, start: Draft, events: Sequence[Event], max_actions: int = 256, number: int = 0) -> Text:
+        """The text of a stream from that draft, at its end or before; of the same `number`."""
         canvas = events[-1].canvas if events else start.canvas
         ended_by = find_end(Request(start, max_actions), canvas, len(events), self.config.context)
         actions, scores = tuple(event.action for event in events), tuple(event.log_probability for event in events)
         alternatives = tuple(event.alternatives for event in events)
-        return self._read(start, Decoded(actions, scores, canvas, ended_by, alternatives))
+        return replace(self._read(start, Decoded(actions, scores, canvas, ended_by, alternatives)), number=number)
 
     def continuation(self, prompt: str, max_tokens: int | None = None, out_of_order: bool = False) -> Draft:
         """The draft that continues a prompt."""

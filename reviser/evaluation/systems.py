@@ -15,8 +15,8 @@ from typing import Any, Literal, Protocol
 import torch
 
 from reviser.config import override
-from reviser.decoding.engine import Request
 from reviser.decoding.gap_filling import NEVER_TOLD, knows_telling
+from reviser.decoding.requests import Request, keep_best
 from reviser.decoding.sampling import PAPER, Sampling
 from reviser.decoding.writer import Text, Writer
 from reviser.diffusion import sampler
@@ -232,7 +232,7 @@ class ReviserSystem:
         for place, prompt in enumerate(prompts):
             tried = texts[place * self.best_of : (place + 1) * self.best_of]
             is_gap = bool(prompt.suffix) and self.sees_suffix
-            best = max(self.writer.compare(tried) if is_gap else tried, key=lambda text: text.score)
+            [best] = keep_best(self.writer.compare(tried) if is_gap else tried, self.best_of)
             yield replace(self._generation(prompt, seed, best), num_actions=sum(text.num_actions for text in tried))
 
     def request(self, prompt: Prompt, seed: int, number: int = 0) -> Request:
