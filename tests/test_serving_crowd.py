@@ -48,7 +48,7 @@ def test_a_crowd_is_served_as_each_would_be_alone():
         assert any(response.status_code == 200 for _, _, response in come)
         for path, fields, response in come:
             if response.status_code == 200 and path == "/infill":
-                [alone] = WRITER.infill("ab", "z", best_of=1, seed=fields["seed"])
+                [alone] = WRITER.infill("ab", "z", seed=fields["seed"])
                 assert response.json()["content"] == alone.new
             elif response.status_code == 200 and path != "/v2/check":
                 # Alone now, for nobody else is left.

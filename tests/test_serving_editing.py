@@ -175,7 +175,7 @@ def test_ways_come_from_a_real_model_too(editor):
 def test_fillings_are_those_of_the_writer_and_differ(editor):
     writer = editor.service.writer
     answer = editor.post("/v1/fillings", text="ab ___ cd ___ ef", n=3, seed=5, max_tokens=4).json()["fillings"]
-    alone = writer.fill(["ab", " cd", " ef"], GapLimits(4), 3, seed=5)
+    alone = writer.fill(["ab", " cd", " ef"], GapLimits(4), 3, None, seed=5)
     assert [tuple(each["gaps"]) for each in answer] == [text.fillings for text in alone]
     assert len({tuple(each["gaps"]) for each in answer}) == len(answer)
     for each, text in zip(answer, alone, strict=True):

@@ -50,6 +50,16 @@ def test_a_suffix_makes_it_a_gap(served, client):
     assert [choice.text for choice in made.choices] == [text.new for text in texts]
 
 
+@pytest.mark.parametrize("n, best_of", [(1, 4), (2, 4), (3, 1)])
+def test_a_gap_gets_the_best_of_several_where_so_many_are_allowed(served, client, n, best_of):
+    assert served.service.config.max_texts == 8
+    made = client.completions.create(model="tiny", prompt="ab", suffix="yz", n=n, seed=4, max_tokens=9)
+    texts = MOVER.infill("ab", "yz", n=n, best_of=best_of, seed=4, max_tokens=9)
+    assert [choice.text for choice in made.choices] == [text.new for text in texts]
+    others = MOVER.infill("ab", "yz", n=n, best_of=5 - best_of, seed=4, max_tokens=9)
+    assert [text.new for text in others] != [text.new for text in texts]
+
+
 def test_echo_and_stop_shape_the_text(served, client):
     [whole] = MOVER.generate("ab", seed=3, max_tokens=12)
     stop = whole.new[2:4]
@@ -154,7 +164,7 @@ def test_bodies_that_are_no_json_are_refused(served):
 
 
 def test_infill_fills_the_gap_as_the_command_line_does(served):
-    [text] = MOVER.infill("ab", "yz", best_of=1, seed=2, max_tokens=10)
+    [text] = MOVER.infill("ab", "yz", seed=2, max_tokens=10)
     asked = {"input_prefix": "a", "prompt": "b", "input_suffix": "yz", "seed": 2, "n_predict": 10}
     whole = served.post("/infill", **asked, input_extra=[{"text": "more"}], cache_prompt=True).json()
     assert (whole["content"], whole["tokens_predicted"]) == (text.new, text.num_tokens)

@@ -45,7 +45,7 @@ class CompletionBody(SamplingBody):
     prompt: StrictStr | list[StrictStr] = ""
     suffix: StrictStr | None = Field(None, description="What follows the gap that is filled.")
     n: StrictInt = 1
-    best_of: StrictInt = 1
+    best_of: StrictInt | None = Field(None, description="Default: 4 for a gap, 1 for a continuation.")
     max_tokens: StrictInt | None = Field(None, description="Default: none for a continuation, 128 for a gap.")
     stop: StrictStr | list[StrictStr] | None = None
     logprobs: StrictInt | None = Field(None, ge=0, le=NUM_ALTERNATIVES)
@@ -69,7 +69,7 @@ class CompletionBody(SamplingBody):
             message = f"no model {self.model!r} here; this server has {name!r}"
             raise RequestError(404, message, "model", "model_not_found")
         check_neutral(self, frequency_penalty=0, presence_penalty=0, logit_bias={})
-        if self.stream and self.best_of > 1:
+        if self.stream and (self.best_of or 1) > 1:
             raise RequestError(400, "best_of and stream do not go together; drop one", "best_of")
         return WritingJob(
             prompts=[self.prompt] if isinstance(self.prompt, str) else self.prompt,
@@ -77,7 +77,7 @@ class CompletionBody(SamplingBody):
             sampling=self.sampling(),
             seed=self.seed or 0,
             n=self.n,
-            best_of=self.best_of,
+            best_of=1 if self.best_of is None else self.best_of,
             max_tokens=gap_limit(self.max_tokens, self.suffix),
             max_actions=self.max_actions,
             stops=Stops.of(self.stop),
@@ -90,7 +90,8 @@ class Completion:
 
     def __init__(self, service: Service, body: CompletionBody) -> None:
         self.service, self.body = service, body
-        self.job = body.job(service.writer.name)
+        job = body.job(service.writer.name)
+        self.job = job.with_usual_tries(service.writer, service.config) if body.best_of is None else job
         self.job.check(service.config)
         self._head = {
             "id": f"cmpl-{uuid.uuid4().hex}",

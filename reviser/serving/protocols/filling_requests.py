@@ -14,7 +14,7 @@ from reviser.decoding.writer import NUM_ALTERNATIVES, Text
 from reviser.orders.record import to_record
 from reviser.serving.failures import RequestError
 from reviser.serving.protocols.clipping import clip_parts
-from reviser.serving.protocols.writing_job import SamplingBody, check_given
+from reviser.serving.protocols.writing_job import SamplingBody, check_given, usual_tries
 from reviser.serving.service import Service
 
 MAX_GAPS = 32
@@ -26,7 +26,7 @@ class FillingBody(SamplingBody):
     text: StrictStr | None = None
     parts: list[StrictStr] | None = Field(None, description="What stands before each gap and behind the last.")
     n: StrictInt = Field(5, ge=1, description="How many different ways, best first; there may be fewer.")
-    best_of: StrictInt = Field(1, ge=1)
+    best_of: StrictInt | None = Field(None, ge=1, description="Each way is the best of so many (default 4).")
     max_tokens: StrictInt = Field(LONGEST_GAP, description="In all gaps together, times their number.")
     min_length: StrictInt = Field(0, description="In each gap, in tokens.")
     max_length: StrictInt | None = Field(None, description="In each gap, in tokens.")
@@ -62,14 +62,16 @@ def make_filling_routes(service: Service) -> APIRouter:
         parts, writer = body.given_parts(), service.writer
         for part in parts:
             check_given(service.config, parts=part)
-        count, most = body.n * body.best_of, service.config.max_texts
+        sampling, most = body.sampling(), service.config.max_texts
+        best_of = body.best_of or usual_tries(parts[-1], sampling, body.n, service.config)
+        count = body.n * best_of
         if count > most:
             allowed = f"at most {most} are allowed; ask for fewer, or raise --max-texts"
             raise RequestError(400, f"n times best_of is {count}, and {allowed}", "n")
         limits = GapLimits(body.max_tokens, body.min_length, body.max_length)
         if body.clip:
             parts = clip_parts(parts, writer.tokenizer, writer.config)
-        asked = limits, body.n, body.best_of, body.max_actions, body.seed or 0, body.sampling(), NUM_ALTERNATIVES
+        asked = limits, body.n, best_of, body.max_actions, body.seed or 0, sampling, NUM_ALTERNATIVES
         texts = await service.answer(client, lambda writer: writer.fill(parts, *asked))
         return JSONResponse({"model": writer.name, "fillings": [describe_filling(text) for text in texts]})
 

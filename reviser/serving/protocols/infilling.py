@@ -68,7 +68,8 @@ class Infilling:
     """The answer to one request, whole or in parts."""
 
     def __init__(self, service: Service, body: InfillBody) -> None:
-        self.service, self.body, self.job = service, body, body.job()
+        self.service, self.body = service, body
+        self.job = body.job().with_usual_tries(service.writer, service.config)
         self.job.check(service.config)
 
     async def whole(self, client: Request) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from reviser.canvas import Canvas
-from reviser.decoding.gap_filling import GapLimits
+from reviser.decoding.gap_filling import GapLimits, usual_best_of
 from reviser.decoding.presets import DEFAULT, LONGEST_GAP, Sampling
 from reviser.decoding.requests import Event
 from reviser.decoding.writer import NUM_ALTERNATIVES, Text, Writer
@@ -87,6 +87,13 @@ class WritingJob:
     max_actions: int = 256
     stops: Stops = NO_STOPS
     has_alternatives: bool = False
+
+    def with_usual_tries(self, writer: Writer, config: ServeConfig) -> WritingJob:
+        """For who asks for no best_of. A text that can be sent while it is written is not compared with others, so
+        that it is the same whether it is streamed or not."""
+        count = len(self.prompts) * self.n
+        tries = usual_tries(self.suffix or "", self.sampling, count, config)
+        return self if self._only_grows(writer) else replace(self, best_of=tries)
 
     def check(self, config: ServeConfig) -> None:
         if not self.prompts:
@@ -167,6 +174,12 @@ class Tail:
 def gap_limit(max_tokens: int | None, suffix: str | None) -> int | None:
     """The command line's limit where none is given."""
     return LONGEST_GAP if max_tokens is None and suffix else max_tokens
+
+
+def usual_tries(suffix: str, sampling: Sampling, num_texts: int, config: ServeConfig) -> int:
+    """The command line's best_of for gaps, or 1 where so many texts are more than the server allows."""
+    tries = usual_best_of([suffix], sampling)
+    return tries if num_texts * tries <= config.max_texts else 1
 
 
 def iterate(groups: Sequence[Sequence[Text]], n: int) -> Iterator[tuple[int, Text]]:

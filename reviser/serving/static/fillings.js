@@ -63,7 +63,7 @@ export class Fillings {
   async #ask() {
     const { text, gaps } = this.asked, { wide, parts } = cutParts(text, gaps);
     this.seed += 1;
-    const body = { parts, n: NUM_ASKED, seed: this.seed, max_tokens: LONGEST[this.size] };
+    const body = { parts, n: NUM_ASKED, best_of: 1, seed: this.seed, max_tokens: LONGEST[this.size] };
     const name = gaps.length > 1 ? `Filling ${gaps.length} gaps` : "Filling the gap";
     const answer = await this.task(name, (signal) => ask("/v1/fillings", body, signal));
     if (!answer || this.editor.text !== text) return;
