@@ -66,7 +66,7 @@ def test_gaps_are_filled_as_the_command_would(tmp_path: Path, model: Path) -> No
     for each, parts in zip(read_lines(out), (["ab", "cd"], ["a ___ b ___ c"]), strict=True):
         [text] = writer.infill(*parts, max_actions=9, max_tokens=4, seed=each["seed"])
         assert each["texts"][0]["fillings"] == list(text.fillings)
-        assert each["texts"][0]["text"] == text.text
+        assert (each["texts"][0]["text"], each["texts"][0]["fit"]) == (text.text, text.fit)
     assert set(problems(out)) == {3, 4, 5}
     assert problems(out)[4] == "no field 'suffix'"
     assert problems(out)[5] == "no fields 'prefix' and 'suffix', and no field 'text'"

@@ -192,6 +192,7 @@ def test_the_command_fills_all_gaps(tmp_path: Path, capsys: pytest.CaptureFixtur
     found = document(capsys, *asked, "--out", path, "--html", tmp_path / "page.html")
     wanted = Writer.from_pretrained(model).infill("The ___ old ___.", n=2, max_tokens=6, sampling=DEFAULT)
     assert [entry["text"] for entry in found["texts"]] == [text.text for text in wanted]
+    assert [entry["fit"] for entry in found["texts"]] == [text.fit for text in wanted]
     for entry in found["texts"]:
         first, second = entry["fillings"]
         assert entry["text"] == f"The{first} old{second}."

@@ -46,7 +46,7 @@ def _schema(arrow: Any, job: Job) -> Any:
         place = dict.fromkeys(("start", "end", "line", "column"), whole)
         edit = arrow.struct(place | {"before": text, "after": text, "probability": number})
         return arrow.schema(first | {"format": text, "text": text, "edits": arrow.list_(edit)})
-    parts = {"text": text, "new": text, **({"fillings": arrow.list_(text)} if job == "infill" else {})}
+    parts = {"text": text, "new": text, **({"fillings": arrow.list_(text), "fit": number} if job == "infill" else {})}
     how = {"log_probability": number, "has_stopped": arrow.bool_(), "ended_by": text}
     written = arrow.struct(parts | how | {"num_actions": whole, "num_tokens": whole})
     return arrow.schema(first | {"texts": arrow.list_(written)})

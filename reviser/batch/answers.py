@@ -18,7 +18,7 @@ def describe_text(text: Text, has_gaps: bool) -> dict[str, Any]:
     return {
         "text": text.text,
         "new": text.new,
-        **({"fillings": list(text.fillings)} if has_gaps else {}),
+        **({"fillings": list(text.fillings), "fit": text.fit} if has_gaps else {}),
         "log_probability": text.log_probability,
         "has_stopped": text.has_stopped,
         "ended_by": text.ended_by,
