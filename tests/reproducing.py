@@ -13,7 +13,7 @@ from reviser.diffusion.denoiser_folder import save_denoiser
 from reviser.evaluation.suites import Listener
 from reviser.model.checkpoint import save_pretrained
 from reviser.model.transformer import Transformer
-from reviser.paper.reproduction import Setup
+from reviser.paper.setup import Setup
 from reviser.tokenizer import load
 
 BYTES = load("bytes")

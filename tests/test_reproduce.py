@@ -25,7 +25,6 @@ from reviser.evaluation.plan import Step
 from reviser.evaluation.specs import SystemSpec
 from reviser.evaluation.suites import Continuation, Suite
 from reviser.evaluation.suites.writing import Writing
-from reviser.paper import jobs
 from reviser.paper import printed as paper
 from reviser.paper.comparison import _ratio, gather, measured_by, win_rate
 from reviser.paper.costs import (
@@ -36,8 +35,10 @@ from reviser.paper.costs import (
     positions_of,
     training_flops,
 )
-from reviser.paper.reproduction import DENOISERS, SCALES, SYSTEMS, Setup, find_scale, pick, plan, writers
+from reviser.paper.making import Own
+from reviser.paper.reproduction import pick, plan
 from reviser.paper.running import is_there, is_trained, resumed, run_step, run_steps
+from reviser.paper.setup import DENOISERS, SCALES, SYSTEMS, Setup, find_scale, writers
 from reviser.paper.writing_costs import flops_rows, time_system
 from reviser.reports.results import format_command, make_result, write_result
 from reviser.reports.sections import render
@@ -218,7 +219,7 @@ def test_what_a_user_may_get_wrong_is_one_line(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_failure_names_its_step_and_how_to_resume(setup: Setup) -> None:
     suite = Continuation(texts=("absent",), system=("ar=x",), generations="g", ruler="bytes")
-    steps = [Step("generate:ar", suite, (), Path("x")), Step("report", jobs.Own(setup, "report"), (), Path("y"))]
+    steps = [Step("generate:ar", suite, (), Path("x")), Step("report", Own(setup, "report"), (), Path("y"))]
     told: dict[str, str] = {}
     notes = Notes()
     assert run_steps(setup, steps, False, told, listener=notes) == 2

@@ -30,8 +30,10 @@ from reviser.paper.comparison import gather, measured_by
 from reviser.paper.costs import positions_of
 from reviser.paper.jobs import Training
 from reviser.paper.making import _describe
-from reviser.paper.reproduction import SCALES, SYSTEMS, Setup, pick, plan, writers
-from reviser.paper.running import num_written, run_steps
+from reviser.paper.needs import num_written
+from reviser.paper.reproduction import pick, plan
+from reviser.paper.running import run_steps
+from reviser.paper.setup import SCALES, SYSTEMS, Setup, writers
 from reviser.paper.writing_costs import _gmacs, flops_rows
 
 RUNS = "runs:jump=0.05,start=end"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reviser.actions import Alphabet
     from reviser.evaluation.plan import Step
     from reviser.evaluation.specs import SystemSpec
-    from reviser.paper.reproduction import Scale, Setup
+    from reviser.paper.setup import Scale, Setup
 
 
 def add(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -116,7 +116,7 @@ def run_reproduce(args: argparse.Namespace) -> int:
 def read_setup(args: argparse.Namespace) -> Setup:
     """What is asked for, checked as far as it can be before anything runs."""
     from reviser.evaluation.specs import parse_systems
-    from reviser.paper.reproduction import Setup
+    from reviser.paper.setup import Setup
 
     check_positive(args, "n")
     check_positive(args, "positions")
@@ -145,7 +145,7 @@ def read_setup(args: argparse.Namespace) -> Setup:
 def _read_scale(args: argparse.Namespace) -> Scale:
     """The scale, with fewer systems or trained differently where that is asked for."""
     from reviser.actions import Alphabet
-    from reviser.paper.reproduction import find_scale
+    from reviser.paper.setup import find_scale
 
     scale = find_scale(args.scale)
     left_out = [name for name in args.without.split(",") if name]
@@ -164,7 +164,7 @@ def _check_other(spec: SystemSpec) -> None:
     from reviser.diffusion.denoiser_folder import family_of
     from reviser.evaluation.metrics.likelihood import trained_order
     from reviser.model.folder import FORMAT
-    from reviser.paper.reproduction import SYSTEMS
+    from reviser.paper.setup import SYSTEMS
 
     if spec.name.partition("-")[0] in SYSTEMS or not re.fullmatch(r"\w[\w.-]*", spec.name):
         raise ConfigError(

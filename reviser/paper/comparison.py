@@ -25,7 +25,7 @@ from reviser.model.folder import FORMATS, WEIGHTS, find, read_config
 from reviser.model.transformer import num_parameters
 from reviser.orders.statistics import ROWS
 from reviser.paper import printed as paper
-from reviser.paper.reproduction import SYSTEMS, Setup, writers
+from reviser.paper.setup import SYSTEMS, Setup, writers
 from reviser.reports.kinds import bits_error
 
 Row = dict[str, Any]
@@ -111,7 +111,7 @@ def grouped(setup: Setup) -> list[str]:
     """All writers, a system's numbers of steps beside each other.
 
     >>> from pathlib import Path
-    >>> from reviser.paper.reproduction import SCALES
+    >>> from reviser.paper.setup import SCALES
     >>> grouped(Setup(SCALES["debug"], Path()))[3:6]
     ['mdlm', 'mdlm-512', 'mdlm-1024']
     """

@@ -20,7 +20,7 @@ from reviser.evaluation.metrics.flops import diffusion_flops, flops
 from reviser.evaluation.plan import Step
 from reviser.evaluation.systems import ACTIONS_PER_TOKEN, STEPS
 from reviser.model.transformer import flops_per_position
-from reviser.paper.reproduction import DENOISERS, SYSTEMS, Setup, writers
+from reviser.paper.setup import DENOISERS, SYSTEMS, Setup, writers
 from reviser.training.families import count_parameters
 from reviser.training.settings import RunConfig
 

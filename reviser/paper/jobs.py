@@ -1,16 +1,13 @@
-"""What a reproduction does beside evaluation's suites: prepare data, train, and make its own files."""
+"""What a reproduction does beside evaluation's suites and its own files: prepare data, and train."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reviser.evaluation.suites import SILENT, Listener
-
-if TYPE_CHECKING:
-    from reviser.paper.reproduction import Setup
 
 
 @dataclass(frozen=True)
@@ -95,20 +92,3 @@ class Training:
         )
         if not run.is_done:
             raise KeyboardInterrupt
-
-
-@dataclass(frozen=True)
-class Own:
-    """A step that only `reviser reproduce` knows."""
-
-    setup: Setup
-    name: str
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        return (*self.setup.words, "--only", self.name)
-
-    def run(self, listener: Listener = SILENT) -> dict[str, Any] | None:
-        from reviser.paper.making import MAKERS
-
-        return MAKERS[self.name](self.setup, self.words, listener)

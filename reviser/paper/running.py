@@ -6,12 +6,13 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from reviser.errors import CheckpointError, ConfigError, DataError, MissingPackageError, ReviserError
+from reviser.errors import CheckpointError, ConfigError, DataError, ReviserError
 from reviser.evaluation.plan import Job, Step
 from reviser.evaluation.suites import SILENT, Listener
-from reviser.evaluation.texts import MIN_TEXTS
 from reviser.paper.jobs import Training
-from reviser.paper.reproduction import DENOISERS, NEEDS_EVALUATOR, Setup, plan
+from reviser.paper.needs import missing_reason, require_evaluator
+from reviser.paper.reproduction import plan
+from reviser.paper.setup import DENOISERS, NEEDS_EVALUATOR, Setup
 from reviser.reports.results import format_command
 
 STOPPED = 130
@@ -47,15 +48,7 @@ def _check_ahead(setup: Setup, step: Step, steps: Sequence[Step]) -> None:
     """Nothing is trained for hours only to find that what scores the texts is not installed."""
     is_long = step.kind == "train" and setup.scale.name != "debug" and not is_there(setup, step)
     if is_long and any(each.kind in NEEDS_EVALUATOR for each in steps):
-        _require_evaluator(setup)
-
-
-def _require_evaluator(setup: Setup) -> None:
-    from reviser.evaluation.evaluators import PACKAGES, require
-
-    require("transformers")
-    if setup.evaluator in PACKAGES:
-        PACKAGES[setup.evaluator].find()
+        require_evaluator(setup)
 
 
 def _how_to_resume(setup: Setup, code: int, only: str | None) -> str:
@@ -151,33 +144,6 @@ def resumed(setup: Setup, step: Step, is_resuming: bool) -> Training:
         # It was stopped before its first checkpoint: nothing is lost.
         shutil.rmtree(run.folder)
     return step.job
-
-
-def missing_reason(setup: Setup, step: Step) -> str:
-    """Why a step is left out: too few prompts or, in scale debug, which must run anywhere, no evaluator."""
-    from reviser.evaluation.evaluators import require
-
-    if step.name == "mauve" and (count := num_written(setup)) < MIN_TEXTS:
-        more = f"--n {MIN_TEXTS}" if count == setup.num_prompts else "more documents"
-        return f"MAUVE needs at least {MIN_TEXTS} prompts, and there are {count}; give {more}"
-    if setup.scale.name != "debug" or step.kind not in NEEDS_EVALUATOR:
-        return ""
-    try:
-        if step.name == "mauve":
-            require("mauve")
-        _require_evaluator(setup)
-    except MissingPackageError as error:
-        return str(error)
-    return ""
-
-
-def num_written(setup: Setup) -> int:
-    """Prompts that texts continue: as many as are asked for, or as the documents gave."""
-    from reviser.evaluation.generations import read_generations
-
-    written = setup.written("continuation", "ar")
-    found = {each.prompt_id for each in read_generations(written)} if written.is_file() else range(setup.num_prompts)
-    return min(len(found), setup.num_prompts)
 
 
 def _check_inputs(setup: Setup, step: Step) -> None:

@@ -24,7 +24,7 @@ from reviser.evaluation.specs import SystemSpec
 from reviser.evaluation.systems import Budget, System, open_system
 from reviser.evaluation.texts import read_texts
 from reviser.model.folder import FORMATS, find, read_config
-from reviser.paper.reproduction import Setup, writers
+from reviser.paper.setup import Setup, writers
 from reviser.tokenizer import load
 from reviser.training.distributed import join_team
 
