@@ -77,7 +77,8 @@ def test_a_marker_may_ask_for_some_rows_and_columns() -> None:
 @pytest.mark.parametrize(
     "name, count",
     [
-        ("README.md", 2),
+        ("README.md", 1),
+        ("docs/measured.md", 2),
         ("docs/reproduce.md", 6),
         ("docs/report.md", 1),
         ("docs/trajectories.md", 1),
@@ -103,7 +104,8 @@ def told(measure: dict[str, float]) -> str:
     return show_any({"value": abs(measure["value"]), "error": measure["error"]})
 
 
-README = " ".join(" ".join((ROOT / name).read_text("utf-8").split()) for name in ("README.md", "docs/reproduce.md"))
+PAGES = ("README.md", "docs/measured.md", "docs/reproduce.md")
+README = " ".join(" ".join((ROOT / name).read_text("utf-8").split()) for name in PAGES)
 
 
 def test_speeds_in_readme_and_docs_are_those_of_the_results() -> None:
