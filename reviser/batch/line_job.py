@@ -101,6 +101,6 @@ def _edit(writer: Writer, config: BatchConfig, line: Line, seed: int) -> Answer:
         how = replace(how, format=read_text(line, "format"))
     edited = writer.edit(
         text, format=how.format, min_probability=how.min_probability, passes=how.passes, words=how.words,
-        reread=how.reread, seed=seed, sampling=config.sampling,
+        reread=how.reread, spelling=how.spelling, seed=seed, sampling=config.sampling,
     )  # fmt: skip
     return describe_edited(edited, how.format)

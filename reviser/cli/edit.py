@@ -95,6 +95,12 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="judge edits by the model's actions alone, without reading the text with and without them; faster",
     )
+    parser.add_argument(
+        "--no-spelling",
+        dest="spelling",
+        action="store_false",
+        help="leave out misspelled words that the model finds only with a list of words",
+    )
     parser.add_argument("--format", choices=FORMATS, help="what the text is (default: by the file's name, else text)")
     parser.add_argument("--words", metavar="FILE", help="words that stay as they are: one a line, # before comments")
 
@@ -103,7 +109,8 @@ def read_choices(args: argparse.Namespace) -> tuple[Proofreading, Sampling]:
     """How, and how actions are drawn: a scan as fine as the edits that are wanted, unless options say otherwise."""
     sampling = read_sampling(args)
     words = read_words(args.words) if args.words is not None else ()
-    how = Proofreading(args.format or "text", args.min_probability, args.passes, words, args.reread)
+    asked = args.min_probability, args.passes, words, args.reread, args.spelling
+    how = Proofreading(args.format or "text", *asked)
     if args.sampling == "scan" and args.scan is None:
         from reviser.proofreading.rereading import scan_for
 
@@ -356,6 +363,7 @@ def _make_document(
         "min_probability": how.min_probability,
         "passes": how.passes,
         "reread": how.reread,
+        "spelling": how.spelling,
         "words": list(how.words),
     }
     texts = [

@@ -342,16 +342,16 @@ class Writer:
         passes: int = PASSES,
         words: Sequence[str] = (),
         reread: bool = True,
+        spelling: bool = True,
         within: tuple[int, int] | None = None,
         seed: int = 0,
         sampling: Sampling | None = None,
     ) -> Edited:
         """The text as the model would correct it, of any length, with its edits (docs/proofreading.md)."""
-        how = Proofreading(format, min_probability, passes, words, reread, within)
-        [seed] = check_all_whole(seed=seed)
+        how = Proofreading(format, min_probability, passes, words, reread, spelling, within)
         sampling = replace(SCAN, scan=scan_for(how)) if sampling is None else sampling
         check_sampling(sampling)
-        propose = partial(self.propose, seed=seed, sampling=sampling)
+        propose = partial(self.propose, seed=check_whole("seed", seed), sampling=sampling)
         return proofread(text, propose, self.tokenizer, self.config, how, room=self.room, read=self.read)
 
     def read(self, texts: Sequence[Sequence[int]], begins: Sequence[int] | None = None) -> list[list[float]]:

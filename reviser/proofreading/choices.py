@@ -74,6 +74,9 @@ class Proofreading:
     words: Sequence[str] = ()
     reread: bool = True
     """Whether the model also reads the text with and without each edit (rereading.py)."""
+    spelling: bool = True
+    """Whether words that are in no list are read with those that may have been meant (spelling.py); this is also a
+    second reading, and left out without `reread`."""
     within: tuple[int, int] | None = None
     """Characters from where to where may change; what is around them is only read. None: all."""
     weighing: Weighing = CORRECTING
@@ -104,7 +107,9 @@ def revising(passes: int, min_probability: float = REVISE_PROBABILITY, by: str =
         raise ConfigError(f"revise_by={by!r} must be {' or '.join(REVISE_BY)}")
     if not passes:
         return None
-    return Proofreading("text", min_probability, passes, weighing=REVISING, max_actions=REVISE_ACTIONS, by=by)
+    return Proofreading(
+        "text", min_probability, passes, spelling=False, weighing=REVISING, max_actions=REVISE_ACTIONS, by=by
+    )
 
 
 def check_format(format: str) -> None:

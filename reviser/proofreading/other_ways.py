@@ -4,7 +4,7 @@
 
 Each INSERT of the edit gives way to those that were considered there, one at a time, and the rest stays as it was.
 How the text reads then (rereading.py) says how probable each way is, as if it were the only edit; so they do not sum
-to 1.
+to 1. Words that may have been meant by a misspelled one (spelling.py) are among them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from reviser.proofreading.edits import Attempt, Edit, find_edits, polish, shift
 from reviser.proofreading.proofread import check_can_edit
 from reviser.proofreading.rereading import Read, weigh
 from reviser.proofreading.spans.formats import find_protected, merge
+from reviser.proofreading.spelling import find_spellings, find_words
 from reviser.proofreading.windows import Room, cut_windows, make_draft
 from reviser.tokenizer import Tokenizer
 
@@ -93,7 +94,10 @@ def find_ways(
     ways = sorted(found.values(), key=lambda edit: -edit.probability)[:MOST_READ]
     if read is not None:
         ways = [edit for [edit] in weigh([(left, core, right, [way]) for way in ways], tokenizer, read)]
-    ranked = sorted((way for way in ways if way.probability >= LEAST), key=lambda edit: -edit.probability)
+        words = find_words(tokenizer)
+        ways += find_spellings(text, span, words, tokenizer, read) if words is not None else []
+    best = {way.after: way for way in sorted(ways, key=lambda edit: edit.probability)}
+    ranked = sorted((way for way in best.values() if way.probability >= LEAST), key=lambda edit: -edit.probability)
     return [replace(way, start=start, end=end) for way in ranked]
 
 

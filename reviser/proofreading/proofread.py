@@ -2,6 +2,7 @@
 
 The text is cut into windows (windows.py), a model proposes actions for each, and those are read as edits (edits.py).
 Then the model reads the window as it was and as it would be, which says more of each edit (rereading.py).
+Words that are in no list are read with those that may have been meant (spelling.py).
 A window that changed is proposed again, until nothing changes, it comes back to a text that it has had, or its passes
 are spent. An edit is left out that
 
@@ -20,6 +21,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 
 from reviser.canvas import Rules
@@ -31,6 +33,7 @@ from reviser.proofreading.edits import Attempt, Edit, apply_edits, compose, find
 from reviser.proofreading.quotes import Quotes
 from reviser.proofreading.rereading import Read, weigh
 from reviser.proofreading.spans.formats import find_protected, merge
+from reviser.proofreading.spelling import WordList, find_words, spell
 from reviser.proofreading.windows import Room, TextWindow, cut_windows, find_meeting, make_draft
 from reviser.tokenizer import Tokenizer
 
@@ -125,6 +128,7 @@ def _edit_tasks(
 ) -> None:
     """Pass after pass over all windows that are not done."""
     rules = Rules(config.alphabet, frozenset(config.operators), max_length=config.max_length)
+    words = find_words(tokenizer) if how.spelling and how.reread and read is not None else None
     for number in range(how.passes):
         drafted = [(task, task.draft(tokenizer, rules, config)) for task in tasks if not task.is_done]
         asked = [(task, draft) for task, draft in drafted if draft is not None]
@@ -140,12 +144,34 @@ def _edit_tasks(
             if read is not None and how.reread:
                 shown = [(*task.shown, edits) for (task, _), edits in zip(batch, found, strict=True)]
                 found = weigh(shown, tokenizer, read, how.weighing)
+            if words is not None and read is not None:
+                found = _add_spellings([task for task, _ in batch], found, words, tokenizer, read, how)
             for (task, _), edits in zip(batch, found, strict=True):
                 task.take([edit for edit in edits if edit.probability >= how.min_probability])
             if progress is not None and number == 0:
                 progress(min(start + BATCH, len(asked)), len(asked))
         if not asked:
             break
+
+
+def _add_spellings(
+    tasks: Sequence[_Task],
+    found: Sequence[Sequence[Edit]],
+    words: WordList,
+    tokenizer: Tokenizer,
+    read: Read,
+    how: Proofreading,
+) -> list[list[Edit]]:
+    """The model's own edits, and words that are misspelled where it makes none."""
+    made = [[edit for edit in edits if edit.probability >= how.min_probability] for edits in found]
+
+    def is_free(task: _Task, edits: Sequence[Edit], new: Edit) -> bool:
+        is_apart = all(edit.end < new.start or edit.start > new.end for edit in edits)
+        return is_apart and task.is_allowed(new, how)
+
+    may_change = [partial(is_free, task, edits) for task, edits in zip(tasks, made, strict=True)]
+    spelled = spell([task.shown for task in tasks], words, tokenizer, read, may_change)
+    return [sorted([*old, *new], key=lambda edit: edit.start) for old, new in zip(made, spelled, strict=True)]
 
 
 def check_can_edit(config: ModelConfig, name: str = "this model") -> None:
@@ -238,7 +264,7 @@ class _Task:
     def sift(self, edits: Sequence[Edit], how: Proofreading) -> list[Edit]:
         """The edits of the last draft that may be made, as edits of the text."""
         followed = map(self._follow_quotes, shift(edits, -len(self.around[0])))
-        return [edit for edit in followed if self._is_allowed(edit, how)]
+        return [edit for edit in followed if self.is_allowed(edit, how)]
 
     def take(self, accepted: Sequence[Edit]) -> None:
         """Go on to the text after these edits."""
@@ -256,7 +282,8 @@ class _Task:
     def _follow_quotes(self, edit: Edit) -> Edit:
         return replace(edit, after=self.quotes.follow(edit.before, edit.after, self._beside(edit)[0]))
 
-    def _is_allowed(self, edit: Edit, how: Proofreading) -> bool:
+    def is_allowed(self, edit: Edit, how: Proofreading) -> bool:
+        """Whether an edit leaves markup and protected text as they are."""
         markup = set(MARKUP[how.format]) | set("\n\r\ufffd\0")
         before, after = (Counter(c for c in side if c in markup) for side in (edit.before, edit.after))
         return (

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SOURCE, CODESPELL, CODESPELL_FIRST, HARPER = PEERS = ("source", "codespell", "codespell-first", "harper")
 """Systems that need no model; their names mean nothing else."""
 REWRITES = "rewrites=true"
-EDIT_SETTINGS = ("min_probability", "passes", "reread")
+EDIT_SETTINGS = ("min_probability", "passes", "reread", "spelling")
 """Settings of a system that edits which are not of sampling."""
 WAY = 24
 """Positions that a model needs behind the text: the way to its front, and some actions."""
@@ -210,15 +210,17 @@ def open_corrector(spec: SystemSpec, device: str = "cpu", harper: str = ".") -> 
 
 
 def _read_edit_settings(changes: Sequence[str]) -> Proofreading:
-    """`min_probability`, `passes` and `reread`, as name=value."""
-    values = dict(each.split("=", 1) for each in changes)
+    """`min_probability`, `passes`, `reread` and `spelling`, as name=value."""
+    values, truth = dict(each.split("=", 1) for each in changes), {"true": True, "false": False}
     try:
         return Proofreading(
             min_probability=float(values.get("min_probability", MIN_PROBABILITY)),
             passes=int(values.get("passes", PASSES)),
-            reread={"true": True, "false": False}[values.get("reread", "true")],
+            reread=truth[values.get("reread", "true")],
+            spelling=truth[values.get("spelling", "true")],
         )
     except (ValueError, KeyError):
         raise ConfigError(
-            f"{', '.join(changes)}: min_probability is a number, passes a whole number, reread true or false"
+            f"{', '.join(changes)}: min_probability is a number, passes a whole number, reread and spelling are true "
+            "or false"
         ) from None

@@ -40,6 +40,7 @@ class EditBody(PlacedBody):
     words: list[StrictStr] = Field([], max_length=MAX_WORDS, description="Words that stay as they are.")
     min_probability: Number = Field(MIN_PROBABILITY, ge=0, le=1)
     reread: StrictBool = Field(True, description="Whether the model reads the text again with each edit.")
+    spelling: StrictBool = Field(True, description="Whether words that are in no list are looked at; needs reread.")
     within: tuple[StrictInt, StrictInt] | None = Field(
         None, description="Only from here to there is proofread; what is around it is read with it."
     )
@@ -118,6 +119,7 @@ def make_edit_routes(service: Service) -> APIRouter:
                     min_probability=body.min_probability,
                     words=body.words,
                     reread=body.reread,
+                    spelling=body.spelling,
                     within=within,
                 ),
             )
