@@ -160,6 +160,8 @@ def find_spellings(text: str, span: tuple[int, int], words: WordList, tokenizer:
 
 def _judge(edits: Sequence[tuple[str, Edit]], tokenizer: Tokenizer, read: Read) -> list[float]:
     """How probable edits of texts are, each as the only one, by what is near them."""
+    if not edits:
+        return []
     shown = []
     for text, edit in edits:
         left, right = text[max(edit.start - LEFT, 0) : edit.start], text[edit.end : edit.end + RIGHT]
