@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -47,15 +47,19 @@ def collect(writer: Writer, task: CorrectionTask) -> Iterator[Row]:
 
 
 def fit(rows: list[Row]) -> list[float]:
-    """Bias, weight of the actions' log-odds, weight of the nats: Newton's method on the logistic loss."""
+    """Bias, weight of the actions' log-odds, weight of the nats."""
     p = np.clip([row[0] for row in rows], 1e-9, 1 - 1e-6)
-    inputs = np.stack([np.ones(len(rows)), np.log(p / (1 - p)), [row[1] for row in rows]], axis=1)
-    is_right = np.array([row[2] for row in rows], float)
-    weights = np.zeros(3)
+    return fit_logistic([np.log(p / (1 - p)), [row[1] for row in rows]], [row[2] for row in rows])
+
+
+def fit_logistic(columns: Sequence[Sequence[float] | np.ndarray], is_right: Sequence[bool]) -> list[float]:
+    """The bias and the weight of each column: Newton's method on the logistic loss."""
+    inputs, wanted = np.stack([np.ones(len(is_right)), *columns], axis=1), np.array(is_right, float)
+    weights = np.zeros(inputs.shape[1])
     for _ in range(30):
         chances = 1 / (1 + np.exp(-inputs @ weights))
-        slope = inputs.T @ (is_right - chances) - 1e-3 * weights
-        curve = (inputs * (chances * (1 - chances))[:, None]).T @ inputs + 1e-3 * np.eye(3)
+        slope = inputs.T @ (wanted - chances) - 1e-3 * weights
+        curve = (inputs * (chances * (1 - chances))[:, None]).T @ inputs + 1e-3 * np.eye(len(weights))
         weights += np.linalg.solve(curve, slope)
     return [float(each) for each in weights]
 

@@ -14,6 +14,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from fit_rereading import fit_logistic
 
 from reviser.data.shards import Shards
 from reviser.decoding.writer import Writer
@@ -53,19 +54,6 @@ def collect(writer: Writer, texts: Sequence[str], references: Sequence[Sequence[
             yield gain, all(reference.count(word) > split_words(left).count(word) for word in new)
 
 
-def fit(rows: Sequence[Row]) -> tuple[float, float]:
-    """Bias and weight of the nats: Newton's method on the logistic loss."""
-    inputs = np.stack([np.ones(len(rows)), [gain for gain, _ in rows]], axis=1)
-    is_right = np.array([right for _, right in rows], float)
-    weights = np.zeros(2)
-    for _ in range(30):
-        chances = 1 / (1 + np.exp(-inputs @ weights))
-        slope = inputs.T @ (is_right - chances) - 1e-3 * weights
-        curve = (inputs * (chances * (1 - chances))[:, None]).T @ inputs + 1e-3 * np.eye(2)
-        weights += np.linalg.solve(curve, slope)
-    return float(weights[0]), float(weights[1])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model")
@@ -82,7 +70,7 @@ def main() -> None:
         found = list(collect(writer, texts, references))
         print(f"{name}: {len(texts)} texts, {len(found)} words, {sum(right for _, right in found)} right", flush=True)
         rows += found
-    bias, reading = fit(rows)
+    bias, reading = fit_logistic([[gain for gain, _ in rows]], [right for _, right in rows])
     print(f"BIAS, READING = {bias:.2f}, {reading:.2f}")
     for low in (0.0, 0.2, 0.4, 0.6, 0.8):
         said = [(1 / (1 + np.exp(-(bias + reading * gain))), right) for gain, right in rows]

@@ -1,11 +1,11 @@
 """Misspelled words: a list of words says which ones may be, and the model, reading, what was meant.
 
-    She recieved the package.      recieved is not in the list; near it is received, which gains the text 21 nats
+    She recieved the package.      recieved is not in the list; received is near, and the text reads better with it
 
 A model that edits passes over some mistakes that anybody would see. A list of words sees them, but takes every rare
 word for a mistake and does not know which word was meant. So each common word near an unknown one is read in its
-place, and what the text gains says how probable it is that this was meant: the commonest of the unknown words, which
-are no mistakes, gain little.
+place, and what the text gains says how probable it is that this was meant. Where an unknown word is right, its
+neighbours gain little.
 
 The list belongs to the package's own tokenizer, whose text is English; a model with another tokenizer goes without.
 `tools/make_words.py` made it, and `tools/fit_spelling.py` fitted the probability.
