@@ -79,7 +79,7 @@ def test_a_marker_may_ask_for_some_rows_and_columns() -> None:
     [
         ("README.md", 1),
         ("docs/measured.md", 2),
-        ("docs/reproduce.md", 6),
+        ("docs/reproduce.md", 9),
         ("docs/report.md", 1),
         ("docs/trajectories.md", 1),
         ("docs/training.md", 2),
