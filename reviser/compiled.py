@@ -7,6 +7,10 @@ again. Where nothing can be kept, kernels are compiled each time.
 numba also looks at a kernel's own file alone, although the code that it keeps holds what the kernel calls and the
 constants that it reads, wherever they stand. Here a kernel that was kept is used only if all of that is unchanged.
 
+And numba lets all processes that need a kernel at the same time compile it. They may then choose one name for what
+they keep, and one of them find the other's code under its own types. Here they take turns: one compiles, the others
+read, and the name of what is kept follows from its types.
+
 >>> @jit()
 ... def double(value):
 ...     return 2 * value
@@ -28,12 +32,17 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 from numba.core import caching, extending
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
+
+from reviser import files
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 DIGEST_BYTES = hashlib.sha256().digest_size
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 """Of all kernels: other threads run beside them, and a division by zero is no error."""
+PATIENCE = 120.0
+"""Seconds to wait for a kernel that another process is compiling; then it is compiled here too."""
 
 
 _CacheFile: Any = caching.IndexDataCacheFile  # untyped
@@ -72,10 +81,11 @@ class CheckedCache(_CacheFile):  # type: ignore[misc]
         return pickle.loads(_unseal(Path(self._data_path(name)).read_bytes()))
 
     def save(self, key: Any, data: Any) -> None:
-        try:
-            super().save(key, data)
-        except OSError:  # a full or read-only disk: the kernel is there, and only the next process compiles it again
-            return
+        name = self._data_name(int(hashlib.sha256(repr(key).encode()).hexdigest()[:15], 16))
+        with contextlib.suppress(OSError):
+            # On a full or read-only disk the kernel is there all the same; the next process compiles it again.
+            self._save_data(name, data)
+            self._save_index(self._load_index() | {key: name})
 
 
 def _unseal(sealed: bytes) -> bytes:
@@ -93,9 +103,37 @@ def jit(**options: Any) -> Callable[[Function], Function]:
         with contextlib.suppress(RuntimeError):  # no place to keep it can be written to
             kernel.enable_caching()
             kernel._cache._cache_file = CheckedCache(kernel._cache._cache_file, function)
+            _take_turns(kernel)
         return cast(Function, kernel)
 
     return decorate
+
+
+def _take_turns(kernel: Any) -> None:
+    """Let one process compile a kernel while others wait for what it keeps.
+
+    A kernel's turn holds those of the kernels that it calls. None of them calls it, so nobody waits in a circle.
+    """
+    cache, load, compile_now = kernel._cache, kernel._cache.load_overload, kernel.compile
+    path = f"{cache._cache_file._index_path}.lock"
+    turns: list[contextlib.ExitStack] = []
+
+    def load_or_wait(signature: Any, target: Any) -> Any:
+        found = load(signature, target)
+        if found is None and len(turns) == 1:  # more where a kernel calls itself
+            turns[0].enter_context(files.in_turn(path, PATIENCE))
+            found = load(signature, target)
+        return found
+
+    def compile_in_turn(signature: Any) -> Any:
+        with global_compiler_lock, contextlib.ExitStack() as turn:
+            turns.append(turn)
+            try:
+                return compile_now(signature)
+            finally:
+                turns.pop()
+
+    cache.load_overload, kernel.compile = load_or_wait, compile_in_turn
 
 
 def stamp_of(function: Callable[..., Any]) -> bytes:

@@ -20,6 +20,7 @@ import os
 import shutil
 import stat
 import struct
+import time
 import warnings
 import zipfile
 import zlib
@@ -174,3 +175,30 @@ def locked(path: AnyPath) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def in_turn(path: AnyPath, patience: float) -> Iterator[None]:
+    """Wait while another process is in such a block with the same file, at most so many seconds; the file is made.
+
+    Who has waited in vain goes on all the same, and so does everyone where nothing can be locked.
+    """
+    handle, end = None, time.monotonic() + patience
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        while _is_claimed(handle) and time.monotonic() < end:
+            time.sleep(0.02)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _is_claimed(handle: int) -> bool:
+    """Whether another process has locked a file; if not, it is locked now."""
+    try:
+        _claim(handle)
+    except BlockingIOError:
+        return True
+    return False

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from reviser import files
+
 KERNEL = """
 from reviser import compiled
 
@@ -21,22 +23,36 @@ print(double(21), sum(double.stats.cache_hits.values()))
 """
 
 
-def compute(folder: Path, program: str = KERNEL, **changes: str) -> str:
-    """What a process says that makes 42 of a number, and how often it found the kernel in the cache."""
+def start(folder: Path, program: str, *words: str, **changes: str) -> subprocess.Popen[str]:
     (folder / "kernel.py").write_text(program)
     os.utime(folder / "kernel.py", (1, 1))
-    words = [sys.executable, str(folder / "kernel.py")]
     environment = os.environ | {"NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(words, env=environment | changes, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return subprocess.Popen(
+        [sys.executable, str(folder / "kernel.py"), *words],
+        env=environment | changes,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    return out.strip()
+
+
+def compute(folder: Path, program: str = KERNEL, **changes: str) -> str:
+    """What a process says that makes 42 of a number, and how often it found the kernel in the cache."""
+    return finish(start(folder, program, **changes))
 
 
 @pytest.mark.slow
 def test_a_damaged_cache_is_compiled_again(tmp_path: Path) -> None:
     assert (compute(tmp_path), compute(tmp_path)) == ("42 0", "42 1")
     files = sorted(path for path in (tmp_path / "cache").rglob("*") if path.is_file())
-    assert {path.suffix for path in files} == {".nbi", ".nbc"}
+    assert {path.suffix for path in files} == {".nbi", ".nbc", ".lock"}
+    files = [path for path in files if path.suffix != ".lock"]
     chance = random.Random(1)
     for path in files:
         good = path.read_bytes()
@@ -130,3 +146,56 @@ def test_kernels_are_compiled_where_the_cache_is_full(tmp_path: Path) -> None:
     limit += "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     (tmp_path / "sitecustomize.py").write_text(limit)
     assert compute(tmp_path, PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path])) == "42 0"
+
+
+TOGETHER = """
+import sys, time
+from pathlib import Path
+from reviser import compiled
+
+@compiled.jit()
+def double(value):
+    return 2 * value
+
+Path(sys.argv[0] + ".ready-" + sys.argv[1]).touch()
+while len(list(Path(sys.argv[0]).parent.glob("*.ready-*"))) < 3:
+    time.sleep(0.001)
+print(double(eval(sys.argv[2])), sum(double.stats.cache_hits.values()))
+"""
+
+
+def compute_together(folder: Path, *values: str) -> list[str]:
+    """What three processes say that need the kernel at the same moment."""
+    for path in folder.glob("*.ready-*"):
+        path.unlink()
+    processes = [start(folder, TOGETHER, str(number), value) for number, value in enumerate(values)]
+    return [finish(process) for process in processes]
+
+
+def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path: Path) -> None:
+    assert sorted(compute_together(tmp_path, "21", "21", "21")) == ["42 0", "42 1", "42 1"]
+
+
+def test_processes_that_compile_for_other_types_do_not_take_each_others_kernels(tmp_path: Path) -> None:
+    """Even if neither sees what the other has kept."""
+    blind = KERNEL.replace("print(", "double._cache._cache_file._load_index = dict\ndouble(0.5)\nprint(")
+    assert compute(tmp_path, blind) == "42 0"
+    assert len([*(tmp_path / "cache").rglob("*.nbc")]) == 2
+    values = "21", "0.5", "2j"
+    compute_together(tmp_path, *values)
+    assert compute_together(tmp_path, *values) == ["42 1", "1.0 1", "4j 1"]
+
+
+def test_a_kernel_is_compiled_where_another_process_never_ends_its_turn(tmp_path: Path) -> None:
+    """As one that was stopped; who waits for it does so for a while only."""
+    assert compute(tmp_path) == "42 0"
+    [kept] = (tmp_path / "cache").rglob("*.nbi")
+    kept.unlink()
+    with files.in_turn(f"{kept}.lock", 0):
+        hasty = KERNEL.replace("@", "compiled.PATIENCE = 0.1\n@")
+        assert compute(tmp_path, hasty) == "42 0"
+
+
+def test_a_kernel_that_calls_itself_waits_for_nobody(tmp_path: Path) -> None:
+    recursive = KERNEL.replace("return 2 * value", "return 2 + double(value - 1) if value > 0 else value")
+    assert compute(tmp_path, recursive) == "42 0"

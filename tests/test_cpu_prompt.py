@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cpu_step import WINDOWED, assert_close, configs, make_model, random_input
 
+from reviser import compiled, machine_code
 from reviser.canvas import Rules
 from reviser.config import ModelConfig
 from reviser.decoding.backends import Reads
@@ -167,15 +167,21 @@ def test_panels_hold_every_position_and_no_panel_is_empty(num_positions):
     assert width <= prompt_tiles.MOST_STRIPS * prompt_tiles.LANES
 
 
-@pytest.mark.parametrize("module", [kernels, prompt_tiles])
-def test_a_changed_callee_changes_the_key_of_the_kernel(module, tmp_path, monkeypatch):
-    before = prompt_kernels._digest()
-    changed = tmp_path / "changed.py"
-    changed.write_bytes(Path(module.__file__).read_bytes() + b"\n")
-    monkeypatch.setattr(module, "__file__", str(changed))
-    assert prompt_kernels._digest() != before
-    cells = [cell.cell_contents for cell in prompt_kernels.read.py_func.__closure__]
-    assert before in cells
+@pytest.mark.parametrize("module", [prompt_kernels, kernels, prompt_tiles, machine_code])
+def test_a_changed_callee_changes_the_stamp_of_the_kernel(module, monkeypatch):
+    before, hashed = compiled.stamp_of(prompt_kernels.read.py_func), compiled._hash_source
+    monkeypatch.setattr(
+        compiled, "_hash_source", lambda path: b"changed" if path == module.__file__ else hashed(path)
+    )
+    assert compiled.stamp_of(prompt_kernels.read.py_func) != before
+
+
+def test_no_prompt_is_so_short_that_it_takes_a_kernel_of_its_own():
+    for counts in ([1], [1, 1], [3], [2, 5]):
+        CpuStep(make_model(WINDOWED)).read(
+            random_seeds(WINDOWED, counts), torch.arange(len(counts)), Cache.empty(WINDOWED, len(counts))
+        )
+    assert len(prompt_kernels.read.signatures) == 1
 
 
 def test_windows_are_asked_for():

@@ -95,7 +95,7 @@ def test_who_learns_to_find_mistakes_finds_more(folder: Path) -> None:  # noqa: 
         folder, *EDITING, "model.max_length=400", "model.context=1024", "data.row=1024", "model.pointer_ahead=3"
     )
     packed = replace(PACKER, marks_mistakes=3, canvas=trainer.settings.model.canvas).pack(
-        slots.examples(slots.shuffle(0, 0)[:60], 0, 0)
+        slots.examples(slots.shuffle(0, 0)[:20], 0, 0)
     )
     model = trainer.model
     inputs = to_inputs(packed, 1024, torch.device("cpu"))

@@ -200,7 +200,8 @@ class KernelModel:
     def _prompts(self, drafts: DraftArrays, rows: Array) -> Prompts:
         """What is real of drafts [n, S]."""
         is_real = np.arange(drafts.actions.shape[1]) < drafts.counts[:, None]
-        owners, places = is_real.nonzero()
+        # One position alone is contiguous, many are columns of a table: two types, and a kernel for each.
+        owners, places = map(np.ascontiguousarray, is_real.nonzero())
         windows = self._windows(drafts.windows)
         shown = windows[is_real] if len(windows) else np.empty((0, 0), np.int64)
         is_last = places == drafts.counts[owners] - 1

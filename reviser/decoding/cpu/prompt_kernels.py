@@ -21,22 +21,17 @@ more often than in a step, since here a norm is worth dividing:
 with a meeting more where an int8 matrix's input is rounded. Behind the last layer's attention only the last position
 of each prompt is needed: those lanes move to the front, and the rest is left. A model with a pointer needs them all.
 
-Callees stand in two other files. numba's cache of a caller does not notice when they change, so of all here only
-`read` is cached, under a key that holds a digest of those files.
+Of all here only `read` is kept on the disk (see compiled.py); what it calls is part of it.
 Shape letters: N positions, n prompts, d width, D head width, F MLP units, G panels, W lanes of a panel.
 """
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba.np.numpy_support import carray
 
-from reviser import machine_code
-from reviser.decoding.cpu import prompt_tiles
 from reviser.decoding.cpu import step_kernels as kernels
 from reviser.decoding.cpu.prompt_tiles import LANES, helper, multiply_bytes, multiply_floats, stay_apart
 from reviser.decoding.cpu.step_kernels import Array, KernelShape
@@ -262,91 +257,76 @@ def _own_lanes(num_positions: int, member: int, size: int) -> tuple[int, int]:
     return LANES * first, LANES * last
 
 
-def _make_read(digest: int) -> Any:
-    """`read` for the callees whose source has this digest: what a closure holds is part of the key of the cache."""
+@kernels.jit
+def read(
+    member: int, size: int, arrivals: Array,
+    shape: KernelShape, layers: Array, trunk: Array, turns: Array, memory: Array, context: int,
+    prompts: Prompts, panels: Panels, point: Array, hidden: Array,
+) -> None:  # fmt: skip
+    """Put prompts into rows of a cache, and what stands behind their last positions into hidden [n, d].
 
-    @kernels.jit
-    def read(
-        member: int, size: int, arrivals: Array,
-        shape: KernelShape, layers: Array, trunk: Array, turns: Array, memory: Array, context: int,
-        prompts: Prompts, panels: Panels, point: Array, hidden: Array,
-    ) -> None:  # fmt: skip
-        """Put prompts into rows of a cache, and what stands behind their last positions into hidden [n, d].
-
-        `memory` [L, 2] holds the addresses of the cache's keys and values. Where hidden has a row for every position,
-        all of them are taken to the end. `point` holds the addresses of the pointer's two matrices for keys.
-        """
-        if not digest:  # named, so that the closure holds it
-            return
-        d, F, x, zero, one = shape.width, shape.ff_width, panels.x, np.int64(0), np.int64(1)
-        N, W, P, Q = len(prompts.rows), panels.x.shape[2], panels.points.shape[1], panels.ahead.shape[1]
-        last_layer = len(layers) - 1 if len(hidden) < N else len(layers)
-        slots, bands = shape.slots * shape.slot_width, 2 if shape.activation == kernels.SWIGLU else 1
-        columns, heads = kernels._share(d, member, size), kernels._share(shape.num_heads, member, size)
-        own_units, lanes = kernels._share(F, member, size), _own_lanes(N, member, size)
-        head_columns = heads[0] * (d // shape.num_heads), heads[1] * (d // shape.num_heads)
-        # A panel's units lie one after the other, so all of its lanes are activated as if they were one position.
-        wide_units = own_units[0] * W, own_units[1] * W
-        wide = KernelShape(
-            d, shape.num_heads, F * W, shape.activation, shape.slots, shape.slot_width, shape.num_tokens,
-            shape.has_layer_norm,
-        )  # fmt: skip
-        no_bias: Any = zero
-        target = size
-        if slots:
-            _show(prompts, shape, trunk, panels, lanes)
-            target = kernels._meet(arrivals, size, target)
-            _multiply(trunk[kernels.PROJECTION :], d, d, slots, panels.normed, panels, N, x, zero, columns)
-        _embed(prompts, shape, trunk, panels, columns)
+    `memory` [L, 2] holds the addresses of the cache's keys and values. Where hidden has a row for every position,
+    all of them are taken to the end. `point` holds the addresses of the pointer's two matrices for keys.
+    """
+    d, F, x, zero, one = shape.width, shape.ff_width, panels.x, np.int64(0), np.int64(1)
+    N, W, P, Q = len(prompts.rows), panels.x.shape[2], panels.points.shape[1], panels.ahead.shape[1]
+    last_layer = len(layers) - 1 if len(hidden) < N else len(layers)
+    slots, bands = shape.slots * shape.slot_width, 2 if shape.activation == kernels.SWIGLU else 1
+    columns, heads = kernels._share(d, member, size), kernels._share(shape.num_heads, member, size)
+    own_units, lanes = kernels._share(F, member, size), _own_lanes(N, member, size)
+    head_columns = heads[0] * (d // shape.num_heads), heads[1] * (d // shape.num_heads)
+    # A panel's units lie one after the other, so all of its lanes are activated as if they were one position.
+    wide_units = own_units[0] * W, own_units[1] * W
+    wide = KernelShape(
+        d, shape.num_heads, F * W, shape.activation, shape.slots, shape.slot_width, shape.num_tokens,
+        shape.has_layer_norm,
+    )  # fmt: skip
+    no_bias: Any = zero
+    target = size
+    if slots:
+        _show(prompts, shape, trunk, panels, lanes)
         target = kernels._meet(arrivals, size, target)
-        for layer in range(len(layers)):
-            table = layers[layer]
-            _prepare(x, shape, table[kernels.ATTENTION_NORM :], table[kernels.QKV + 1], panels, lanes)
-            target = kernels._meet(arrivals, size, target)
-            _multiply(table[kernels.QKV :], 3 * d, d, d, panels.normed, panels, N, panels.qkv, zero, head_columns)
-            _attend_heads(prompts, table, memory[layer], context, shape, turns, panels, heads, layer == last_layer)
-            if layer == last_layer:
-                _bring_forward(prompts.lasts, panels.heads, head_columns)
-                _bring_forward(prompts.lasts, x, columns)
-                N, lanes = len(hidden), _own_lanes(len(hidden), member, size)
-            target = kernels._meet(arrivals, size, target)
-            target = _round_together(table[kernels.OUT + 1], panels.heads, d, panels, lanes, arrivals, size, target)
-            _multiply(table[kernels.OUT :], d, d, d, panels.heads, panels, N, x, one, columns)
-            target = kernels._meet(arrivals, size, target)
-            _prepare(x, shape, table[kernels.MLP_NORM :], table[kernels.UP + 1], panels, lanes)
-            target = kernels._meet(arrivals, size, target)
-            _multiply(table[kernels.UP :], bands * F, F, d, panels.normed, panels, N, panels.units, zero, own_units)
-            if table[kernels.UP_BIAS]:
-                for band in range(bands):
-                    part = band * F + own_units[0], band * F + own_units[1]
-                    _add_bias(panels.units, table[kernels.UP_BIAS], part)
-            kernels._activate(panels.flat, wide, no_bias, wide_units)
-            target = kernels._meet(arrivals, size, target)
-            target = _round_together(table[kernels.DOWN + 1], panels.units, F, panels, lanes, arrivals, size, target)
-            _multiply(table[kernels.DOWN :], d, d, F, panels.units, panels, N, x, one, columns)
-            if table[kernels.DOWN_BIAS]:
-                _add_bias(x, table[kernels.DOWN_BIAS], columns)
-            target = kernels._meet(arrivals, size, target)
-        _normalise(x, shape, trunk[kernels.NORM], trunk[kernels.NORM_BIAS], panels.normed, lanes)
-        for n in range(lanes[0], min(lanes[1], N)):
-            for j in range(d):
-                hidden[n, j] = panels.normed[n // W, j, n % W]
-        if P:
-            target = kernels._meet(arrivals, size, target)
-            target = _round_together(point[1], panels.normed, d, panels, lanes, arrivals, size, target)
-            own = kernels._share(P, member, size)
-            _multiply(point, P, P, d, panels.normed, panels, N, panels.points, zero, own)
-        if Q:
-            own = kernels._share(Q, member, size)
-            _multiply(point[2:], Q, Q, d, panels.normed, panels, N, panels.ahead, zero, own)
-        kernels._meet(arrivals, size, target)
-
-    return read
-
-
-def _digest() -> int:
-    sources = (Path(str(module.__file__)).read_bytes() for module in (kernels, prompt_tiles, machine_code))
-    return int(hashlib.sha256(b"".join(sources)).hexdigest()[:15], 16)
-
-
-read = _make_read(_digest())
+        _multiply(trunk[kernels.PROJECTION :], d, d, slots, panels.normed, panels, N, x, zero, columns)
+    _embed(prompts, shape, trunk, panels, columns)
+    target = kernels._meet(arrivals, size, target)
+    for layer in range(len(layers)):
+        table = layers[layer]
+        _prepare(x, shape, table[kernels.ATTENTION_NORM :], table[kernels.QKV + 1], panels, lanes)
+        target = kernels._meet(arrivals, size, target)
+        _multiply(table[kernels.QKV :], 3 * d, d, d, panels.normed, panels, N, panels.qkv, zero, head_columns)
+        _attend_heads(prompts, table, memory[layer], context, shape, turns, panels, heads, layer == last_layer)
+        if layer == last_layer:
+            _bring_forward(prompts.lasts, panels.heads, head_columns)
+            _bring_forward(prompts.lasts, x, columns)
+            N, lanes = len(hidden), _own_lanes(len(hidden), member, size)
+        target = kernels._meet(arrivals, size, target)
+        target = _round_together(table[kernels.OUT + 1], panels.heads, d, panels, lanes, arrivals, size, target)
+        _multiply(table[kernels.OUT :], d, d, d, panels.heads, panels, N, x, one, columns)
+        target = kernels._meet(arrivals, size, target)
+        _prepare(x, shape, table[kernels.MLP_NORM :], table[kernels.UP + 1], panels, lanes)
+        target = kernels._meet(arrivals, size, target)
+        _multiply(table[kernels.UP :], bands * F, F, d, panels.normed, panels, N, panels.units, zero, own_units)
+        if table[kernels.UP_BIAS]:
+            for band in range(bands):
+                part = band * F + own_units[0], band * F + own_units[1]
+                _add_bias(panels.units, table[kernels.UP_BIAS], part)
+        kernels._activate(panels.flat, wide, no_bias, wide_units)
+        target = kernels._meet(arrivals, size, target)
+        target = _round_together(table[kernels.DOWN + 1], panels.units, F, panels, lanes, arrivals, size, target)
+        _multiply(table[kernels.DOWN :], d, d, F, panels.units, panels, N, x, one, columns)
+        if table[kernels.DOWN_BIAS]:
+            _add_bias(x, table[kernels.DOWN_BIAS], columns)
+        target = kernels._meet(arrivals, size, target)
+    _normalise(x, shape, trunk[kernels.NORM], trunk[kernels.NORM_BIAS], panels.normed, lanes)
+    for n in range(lanes[0], min(lanes[1], N)):
+        for j in range(d):
+            hidden[n, j] = panels.normed[n // W, j, n % W]
+    if P:
+        target = kernels._meet(arrivals, size, target)
+        target = _round_together(point[1], panels.normed, d, panels, lanes, arrivals, size, target)
+        own = kernels._share(P, member, size)
+        _multiply(point, P, P, d, panels.normed, panels, N, panels.points, zero, own)
+    if Q:
+        own = kernels._share(Q, member, size)
+        _multiply(point[2:], Q, Q, d, panels.normed, panels, N, panels.ahead, zero, own)
+    kernels._meet(arrivals, size, target)

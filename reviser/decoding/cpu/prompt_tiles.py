@@ -69,7 +69,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def helper(function: Function) -> Function:
-    """Compile a callee: without a cache of its own (see prompt_kernels.py) and without what Python would call.
+    """Compile a callee: part of what is kept of its caller, and without what Python would call.
 
     Sums are not reordered as in a step: how that is done may differ from lane to lane, and what is made of a prompt
     must not depend on those beside it.
