@@ -158,6 +158,6 @@ def draw_rows(
     if not rules.ends and np.isin(orders[:, 0], (kernels.SENTENCES, kernels.OUTLINE, kernels.ENDING)).any():
         raise ConfigError(NO_ENDS.format("an order"))
     kernels.draw_many(
-        orders, logs, which, tokens, firsts, lasts, rooms, offsets, encode_ids(rules), encode_ends(rules), states,
-        cells, rows.actions, rows.has_loss, rows.begins, rows.log_q,
+        orders, logs, which, tokens, firsts, lasts, rooms, np.ascontiguousarray(offsets), encode_ids(rules),
+        encode_ends(rules), states, cells, rows.actions, rows.has_loss, rows.begins, rows.log_q,
     )  # fmt: skip

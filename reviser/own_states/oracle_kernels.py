@@ -373,13 +373,13 @@ def label_many(tokens: Array, examples: Array, rollouts: Array, ends: Array, num
     starts, stops = np.empty(max_length + 2, np.int64), np.empty(max_length + 2, np.int64)
     own, own_landings = np.empty(room, np.int32), np.empty((room, 2), np.int32)
     sizes, distances = np.empty(room, np.int64), np.empty(room, np.int64)
-    can_replace = 1 if rules[1] & REPLACE_BIT else 0
+    can_replace, zero = 1 if rules[1] & REPLACE_BIT else 0, np.int64(0)
     row = np.empty(2 * room + 2 * max_length, np.int32)
     for i in range(len(examples)):
         first, prefix, target, suffix = examples[i, 0], examples[i, 1], examples[i, 2], examples[i, 3]
         drafts, drafted, inner = examples[i, 4], examples[i, 5], examples[i, 6:]
         num_draft = write_draft(
-            history, tokens, first, prefix, target, suffix, drafts, drafted, 0, inner, num_text, rules[2]
+            history, tokens, first, prefix, target, suffix, drafts, drafted, zero, inner, num_text, rules[2]
         )  # fmt: skip
         length, cursor = prefix + drafted + suffix, prefix + drafted
         for k in range(1, len(inner), 2):
@@ -393,7 +393,7 @@ def label_many(tokens: Array, examples: Array, rollouts: Array, ends: Array, num
             continue
         canvas = history[:length]
         label_one(
-            canvas, cursor, 0, 0, starts[:K], stops[:K], goals, bounds, did, num_draft, num_text, max_length,
+            canvas, cursor, zero, zero, starts[:K], stops[:K], goals, bounds, did, num_draft, num_text, max_length,
             can_replace, own, own_landings, sizes, distances,
         )  # fmt: skip
         has_stopped = len(did) > 0 and did[-1] == num_text + STOP

@@ -194,7 +194,7 @@ class ArrayChooser:
     @property
     def landing_temperature(self) -> float:
         own = self.sampling.move_temperature
-        return self.sampling.temperature if own is None else own
+        return float(self.sampling.temperature if own is None else own)
 
 
 def _given(array: Array | None, name: str, setting: str) -> Array:
