@@ -263,7 +263,8 @@ def replay_one(actions: Array, num_draft: int, marks: Array, num_text: int, rule
 def replay_many(rows: Array, begins: Array, num_text: int, rules: Array, width: int, cells: Array,
                 windows: Array, targets: Array, offsets: Array) -> Any:  # fmt: skip
     """Replay rows[i, begins[i]:] and compare each final canvas with its target; returns how many differ."""
-    num_bad, zero = 0, np.int64(0)  # a number that stands in a call would be a type of its own, and a kernel
+    num_bad = 0
+    zero: Any = np.int64(0)  # a number that stands in a call would be a type of its own, and a kernel
     no_masks, no_canvases, none = np.empty(0, np.int64), np.empty((0, 0), np.int32), np.empty(0, np.int32)
     for i in range(len(begins)):
         actions = rows[i, begins[i] :]

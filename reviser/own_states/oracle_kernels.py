@@ -373,7 +373,8 @@ def label_many(tokens: Array, examples: Array, rollouts: Array, ends: Array, num
     starts, stops = np.empty(max_length + 2, np.int64), np.empty(max_length + 2, np.int64)
     own, own_landings = np.empty(room, np.int32), np.empty((room, 2), np.int32)
     sizes, distances = np.empty(room, np.int64), np.empty(room, np.int64)
-    can_replace, zero = 1 if rules[1] & REPLACE_BIT else 0, np.int64(0)
+    can_replace = 1 if rules[1] & REPLACE_BIT else 0
+    zero: Any = np.int64(0)  # see replay_many
     row = np.empty(2 * room + 2 * max_length, np.int32)
     for i in range(len(examples)):
         first, prefix, target, suffix = examples[i, 0], examples[i, 1], examples[i, 2], examples[i, 3]
