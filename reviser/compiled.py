@@ -112,7 +112,8 @@ def jit(**options: Any) -> Callable[[Function], Function]:
 def _take_turns(kernel: Any) -> None:
     """Let one process compile a kernel while others wait for what it keeps.
 
-    A kernel's turn holds those of the kernels that it calls. None of them calls it, so nobody waits in a circle.
+    The kernels that it calls are compiled meanwhile, each in a turn of its own. None of them calls it back, so no two
+    processes wait for each other.
     """
     cache, load, compile_now = kernel._cache, kernel._cache.load_overload, kernel.compile
     path = f"{cache._cache_file._index_path}.lock"
